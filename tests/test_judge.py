@@ -135,6 +135,7 @@ def cloud(*bound: str, status: str = "BIND") -> dict[str, CloudAddress]:
     }
 
 
+ORDERED = {"eip-2": CloudAddress("eip-2", "UNBIND", "", True, ordered_for="ins-node-1")}
 HAS_ADDRESS = {"eip-1": CloudAddress("eip-1", "BIND", "ins-node-1", True, ip="203.0.113.1")}
 
 
@@ -276,6 +277,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node is opened without an address": (
         address.OpenedWithAddress,
         [see(0, needing(tainted=True)), see(1, needing())],
+    ),
+    "an address is ordered for a node that is open": (
+        address.OrderedForClosed,
+        [see(0, needing()), see(1, needing(), addresses=ORDERED)],
     ),
     "a node is opened without an address, and it is not set so": (
         lambda: address.OpenedWithoutInTime(release=False),

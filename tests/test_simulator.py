@@ -63,7 +63,7 @@ def test_hard_seeds_are_crowded_and_many_have_all_features() -> None:
     found = [drawn(seed, hard=True) for seed in range(20)]
     assert found == [drawn(seed, hard=True) for seed in range(20)]
     assert all(each.busy <= HARD_BUSY[1] and len(each.operations) >= HARD_COUNT[0] for each in found)
-    assert sum(each.features == list(FEATURES) for each in found) >= 5
+    assert sum({*FEATURES} <= {*each.features} for each in found) >= 5
 
 
 def test_each_of_two_people_reads_what_their_own_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:

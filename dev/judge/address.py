@@ -267,6 +267,27 @@ class OpenedWithAddress(Invariant):
         self._closed = needing.keys() - opened
 
 
+class OrderedForClosed(Invariant):
+    """One that is opened without an address gets the next one while it is open."""
+
+    name = "address: a node is closed while an address is ordered for it, unless it says that it has none"
+    sees = ("addresses",)
+
+    def __init__(self) -> None:
+        self._before: Mapping[str, CloudAddress] | None = None
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        before, self._before = self._before, seen.addresses
+        ordered = (
+            {} if before is None else {each: seen.addresses[each] for each in seen.addresses.keys() - before}
+        )
+        instances = {each.ordered_for for each in ordered.values() if each.is_ours}
+        for node in seen.nodes.values():
+            is_bare = is_open(node) and not (is_open_without(node) or is_missed(node, seen))
+            if needs_address(node) and instance(node) in instances and is_bare:
+                yield f"{name(node)} ({instance(node)})"
+
+
 class StaysOpen(Invariant):
     name = f"address: a node that has been open with its address for {OPEN_FOR:.0f} s is closed only when that goes"
     sees = ("nodes", "addresses")

@@ -245,7 +245,8 @@ class DetachedWithinTheBudget(Invariant):
             idle = {
                 each for each, node in nodes.items() if _is_idle(node) and (is_ready(node) or each in having)
             }
-            known = _settled(self._out, idle, seen.at)
+            lacking = {each for each in nodes.keys() & having if is_ready(nodes[each])} - _complete(seen)
+            known = _settled(self._out, idle | lacking, seen.at)
             whole, self._whole = self._whole, nodes.keys() & _complete(seen)
             deadline = resource["spec"].get("progressDeadlineSeconds", DEADLINE)
             self._lost = {each: at for each, at in self._lost.items() if seen.at - at <= deadline}

@@ -30,6 +30,8 @@ NEXT_POD = 4.0
 """Seconds from one pod of a Deployment to the next one."""
 READY = 15.0
 """Seconds until a new leader works."""
+INJECTED, OFTEN = 90.0, 5.0
+"""Seconds until a leader, or the next one, has injected CA bundles again; and from one excuse to the next."""
 HELM = "helm"
 RETRY, ATTEMPTS = 30.0, 5
 """Of a person whose upgrade failed, as a hook did."""
@@ -51,6 +53,7 @@ def _upgraded(world: World, before: Raw, values: Raw, leaving: Sequence[str]) ->
         return False
     old = pod_templates(before)
     world.install(values)
+    excuse_bundles(world)  # those of a feature that is on now
     new = pod_templates(values)
     for component, replicas, replace in (
         ("controllers", world.product.controllers, world.product.replace),
@@ -114,6 +117,18 @@ def held(world: World, uninstalled: datetime) -> list[str]:
 
 def _just_asked(record: Record, at: datetime) -> bool:
     return record.reason != STANDING and at - record.last_asked < timedelta(seconds=GIVEN_BACK)
+
+
+def excuse_bundles(world: World) -> None:
+    """A webhook that another client has written has no CA bundle until a leader has injected it."""
+
+    def note() -> None:
+        for _ in range(round(INJECTED / OFTEN)):
+            world.kernel.sleep(OFTEN)
+            world.outside.disturb("certificates")
+
+    world.outside.disturb("certificates")
+    world.kernel.spawn(note, "excuse of bundles", world.kernel.system)
 
 
 def install_again(world: World, values: Raw) -> None:
@@ -183,7 +198,8 @@ SECTIONS = ("ipReservation", "anycastIP", "elasticity", "ingressDaemonSet")
 
 
 def switched_off(values: Raw) -> Raw:
-    return values | {each: values[each] | {"enabled": False} for each in SECTIONS}
+    off = values | {each: values[each] | {"enabled": False} for each in SECTIONS}
+    return off | {"certs": {"mode": "files"}}
 
 
 def is_on(values: Raw, section: str) -> bool:

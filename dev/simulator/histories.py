@@ -50,13 +50,14 @@ from dev.simulator.models.load_balancer import is_excluded
 from dev.simulator.models.stateful_sets import POD_NAME
 from dev.simulator.operations import (
     create_the_webhook_configuration_again,
+    empty_bundles,
     is_home,
     kill_the_leader,
     no_webhook_server_answers,
 )
 from dev.simulator.operator import restored
 from dev.simulator.outside import SECRETS
-from dev.simulator.scenario import Scenario, values_of
+from dev.simulator.scenario import SELF_MANAGED, Scenario, values_of
 from dev.simulator.world import World
 from kube.errors import KubeError
 from kube.resources import (
@@ -757,6 +758,24 @@ def evictions_from_many_nodes(world: World) -> Iterator[float]:
 
 
 @history("ingress_daemonset", nodes=4, lasts=500.0)
+def evictions_beside_a_node_without_pods(world: World) -> Iterator[float]:
+    """No node is detached for an eviction while another one lacks pods."""
+    yield 120.0
+    lacking, evicted = sorted(edge_pods(world), key=lambda each: each["spec"]["nodeName"])[::3][:2]
+    world.refuse_image("proxy:1", world.kernel.now + 150.0)
+    node = lacking["spec"]["nodeName"]
+    names = [each["metadata"]["name"] for each in edge_pods(world) if each["spec"]["nodeName"] == node]
+    world.outside.disturb(node, *names)
+    delete_pods(world, *names)
+    yield 60.0
+    for _ in range(12):
+        with suppress(KubeError):
+            world.kubectl.evict(evicted["metadata"]["name"], objects.SHOP, preconditions={})
+        yield 5.0
+    yield 150.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=500.0)
 def late_health_checker(world: World) -> Iterator[float]:
     """The next node is not detached before the health checker of the last one has seen that it is attached."""
     yield 150.0
@@ -1432,12 +1451,20 @@ def hidden_metadata(world: World) -> Iterator[float]:
 
 @history("ip_reservation", nodes=3)
 def slow_write(world: World) -> Iterator[float]:
-    """A pod whose reservation takes two seconds is deleted at once."""
-    world.network.hang("POST", "/ipreservations", world.kernel.now + 10.0, 2.0)
-    done = world.kubectl_delete(PODS, world.api.get(PODS, "redis-0", objects.SHOP))
-    if done != "redis-0":
-        broken(world, ONE_HANG, done)
+    """Pods whose reservations take long are deleted at once, and with few writes, while more and more are deleted."""
+    world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 9}})
+    yield 60.0
+    world.network.hang("POST", "/ipreservations", world.kernel.now + 10.0, 1.2)
+    for number in range(9):
+        pod = world.api.get(PODS, f"redis-{number}", objects.SHOP)
+        world.spawn(partial(delete_at_once, world, pod), f"deletion {number}")
+        yield 0.15
     yield 10.0
+
+
+def delete_at_once(world: World, pod: Raw) -> None:
+    if (done := world.kubectl_delete(PODS, pod)) != pod["metadata"]["name"]:
+        broken(world, ONE_HANG, done)
 
 
 # Rollouts by hand.
@@ -1540,7 +1567,6 @@ def derived_template(world: World) -> Iterator[float]:
 
 # Certificates.
 
-SELF_MANAGED = {"mode": "self-managed", "existingSecret": "", "caBundle": ""}
 SHORT_LIVED = {"caValidity": "12m", "leafValidity": "7m", "renewBefore": "2m", "overlap": "20s"}
 
 
@@ -1561,9 +1587,9 @@ def certificates_lost(world: World) -> Iterator[float]:
     yield 5.0
     world.api.remove(SECRETS, "drawbridge-webhook-tls", "drawbridge")
     yield 120.0
-    world.outside.disturb("certificates")
-    world.install(world.values)
-    yield 60.0
+    for kind in CONFIGURATIONS:
+        empty_bundles(world, kind)
+    yield 120.0
     world.outside.disturb("certificates")
     validating = CONFIGURATIONS["ValidatingWebhookConfiguration"]
     configuration = world.api.get(validating, "drawbridge")

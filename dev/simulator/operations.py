@@ -17,10 +17,11 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ip_reservation import RESERVE, RESERVE_FINISHED
 from cli.installation import CONFIGURATIONS
 from dev.judge.edge import EXCLUDED
-from dev.simulator import objects
+from dev.simulator import helm, objects
 from dev.simulator.models.cloud import CHANGES, QUOTA, RULES
 from dev.simulator.models.cluster import JOBS
-from dev.simulator.world import World
+from dev.simulator.outside import SECRETS
+from dev.simulator.world import NAMESPACE, World
 from kube.errors import KubeError
 from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
@@ -176,8 +177,35 @@ def create_the_webhook_configuration_again(world: World, dice: Random) -> str:
         return ""
     world.outside.disturb("webhook configuration")
     world.api.remove(CONFIGURATIONS["ValidatingWebhookConfiguration"], name)
+    helm.excuse_bundles(world)
     world.install(world.values)
     return name
+
+
+# certificates.
+
+
+@operation("certificates")
+def delete_the_serving_certificate(world: World, dice: Random) -> str:
+    secret = world.api.find(SECRETS, f"{world.full_name}-webhook-tls", NAMESPACE)
+    return world.kubectl_delete(SECRETS, secret) if secret else ""
+
+
+@operation("certificates")
+def empty_the_ca_bundles(world: World, dice: Random) -> str:
+    """As a manifest does that is applied, and has none."""
+    return empty_bundles(world, dice.choice(sorted(CONFIGURATIONS)))
+
+
+def empty_bundles(world: World, kind: str) -> str:
+    configuration = world.api.find(CONFIGURATIONS[kind], world.full_name)
+    if configuration is None:
+        return ""
+    for each in configuration.get("webhooks") or ():
+        each["clientConfig"].pop("caBundle", None)
+    helm.excuse_bundles(world)
+    world.kubectl.replace(CONFIGURATIONS[kind], world.full_name, configuration)
+    return kind
 
 
 # anycast_ip.

@@ -43,6 +43,8 @@ TERM = "drawbridge.io/term"
 PASSING = ("resourceVersion", "managedFields", "generation", "uid", "creationTimestamp")
 PACE_SECONDS, MOST_WRITES = 30.0, 100
 """In so many seconds, so often one object may be written by us."""
+MOST_AT_ONCE = 2
+FEW_AT_ONCE = f"ip: a webhook server has at most {MOST_AT_ONCE} writes of reservations under way"
 LEADS_ON = 15.0
 """Seconds: renewDeadline, and the longest write. A longer leaseDuration alters neither."""
 LEASE, EVENT = "/leases/", "/events"
@@ -171,6 +173,11 @@ class Outside:
         self._paced[what] += 1
         if self._paced[what] == MOST_WRITES and not what.startswith("POST"):
             self.judge.find("rest: no object is written over and over", self._kernel.now, what)
+
+    def reserving(self, process: Process, writes: int) -> None:
+        """A webhook server begins a write, and has so many under way."""
+        if writes > MOST_AT_ONCE:
+            self.judge.find(FEW_AT_ONCE, self._kernel.now, f"{writes} of {process.name}")
 
     def elected(self, process: Process, holder: str) -> None:
         """The Lease was written."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -35,6 +36,7 @@ RESTART = 2.0
 """Seconds from the end of a process to its next one."""
 USER = "drawbridge-controllers"
 SERVER = "drawbridge-webhook"
+RESERVATIONS = "/ipreservations"
 
 
 @dataclass
@@ -77,6 +79,9 @@ class Network:
         """Called with the process of each write of the controllers that arrives."""
         self.on_lease: Callable[[Process, str], None] = lambda *_: None
         """Called with the process that wrote the Lease, and the holder that it names."""
+        self.on_reserving: Callable[[Process, int], None] = lambda *_: None
+        """Called with the process of each write of reservations that begins, and how many it then waits for."""
+        self._reserving: Counter[Process] = Counter()
         self._cut: dict[str, float] = {}
         self._slow_until, self._slowest = 0.0, 0.0
         self._hanging, self._hangs_for = ("", "", 0.0), math.inf
@@ -132,6 +137,17 @@ class Network:
 
     def connection(self, manager: str, replica: str) -> Any:
         def handle(call: Request, timeout: float) -> Reply:
+            if not (manager == SERVER and call.method == "POST" and RESERVATIONS in call.path):
+                return carried_out(call, timeout)
+            process = self._kernel.process
+            self._reserving[process] += 1
+            self.on_reserving(process, self._reserving[process])
+            try:
+                return carried_out(call, timeout)
+            finally:
+                self._reserving[process] -= 1
+
+        def carried_out(call: Request, timeout: float) -> Reply:
             kernel = self._kernel
             began = kernel.now
             kernel.sleep(self._latency())

@@ -71,6 +71,7 @@ def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
         yield Promise.of(address.OpenWithAddress, release=release)
         yield Promise.of(address.OpenedWithoutInTime, release=release)
         yield Promise.of(address.OpenedWithAddress)
+        yield Promise.of(address.OrderedForClosed)
         yield Promise.of(address.StaysOpen)
         yield Promise.of(address.PodsKnowTheirs)
 

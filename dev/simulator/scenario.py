@@ -36,6 +36,7 @@ SETTLES = 60.0
 """Seconds from the start to the first operation."""
 CA_BUNDLE = b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n").decode()
 """Nothing here verifies it."""
+SELF_MANAGED = {"mode": "self-managed", "existingSecret": "", "caBundle": ""}
 LONGEST_SKEW = 300.0
 """Seconds by which a clock differs at most from the true time."""
 COUNT, CROWDED_COUNT, HARD_COUNT = (3, 25), (20, 50), (30, 70)
@@ -79,6 +80,9 @@ def drawn(seed: int, *, hard: bool = False) -> Scenario:
     busy = dice.uniform(*(HARD_BUSY if hard else BUSY))
     skew = SHORT_SKEW if "ip_reservation" in features else LONGEST_SKEW
     values = values_for(features, dice)
+    if Random(f"certificates {seed}").random() < 0.25:  # noqa: S311 - dice, no secret
+        features.append("certificates")
+        values["certs"] = SELF_MANAGED
     mutations = Random(f"mutations {seed}").choice(("webhook", "policy"))  # noqa: S311 - dice, no secret
     values["admission"] = {"mutations": mutations}
     if "elasticity" in features and Random(f"failover {seed}").random() < 0.3:  # noqa: S311 - dice, no secret

@@ -165,6 +165,7 @@ class World:
         self.admission.on_open = lambda name: self.outside.disturb(f"admission of {name}")
         self.cloud.on_change = lambda: self.network.written(kernel.process)
         self.network.on_write, self.network.on_lease = self.outside.written, self.outside.elected
+        self.network.on_reserving = self.outside.reserving
         self._plug_in()
         self.configuration = Configuration()
         self.values: Raw = {}
@@ -400,7 +401,7 @@ class World:
             resource = PLACED.get(each["kind"])
             if resource is None:
                 continue
-            self.api.put(resource, each, manager="helm")
+            self.api.put(resource, self._with_bundles(resource, each), manager="helm")
             placed.add((resource, each["metadata"]["name"], each["metadata"].get("namespace", "")))
             if "config.yaml" in (each.get("data") or {}):
                 self.configuration.mount(each["data"]["config.yaml"])
@@ -410,6 +411,18 @@ class World:
         self._placed = placed
         if values["ipReservation"].get("standing", {}).get("enabled") and not self.api.peek(calico.POOLS):
             self.calico.show({calico.POOL: ""})
+
+    def _with_bundles(self, resource: Resource, raw: Raw) -> Raw:
+        """What others have injected stays where the chart has none: Helm changes what is its own."""
+        held = self.api.find(resource, raw["metadata"]["name"], raw["metadata"].get("namespace", "")) or {}
+        known = {each["name"]: each["clientConfig"].get("caBundle") for each in held.get("webhooks") or ()}
+
+        def kept(webhook: Raw) -> Raw:
+            config = webhook["clientConfig"]
+            bundle = config.get("caBundle") or known.get(webhook["name"])
+            return webhook | {"clientConfig": config | ({"caBundle": bundle} if bundle else {})}
+
+        return raw | {"webhooks": [kept(each) for each in raw["webhooks"]]} if "webhooks" in raw else raw
 
     def promise(self, values: Raw) -> None:
         """From now on, what is promised with these values."""
