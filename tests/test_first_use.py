@@ -8,52 +8,30 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 META = '{"name": "a", "resourceVersion": "1", "labels": {"a": "b"}}'
-LIST = '{"metadata": {"resourceVersion": "1"}, "items": [{"metadata": ' + META + ', "spec": {}}]}'
-ROW = '{"AddressId": "eip-1", "AddressStatus": "BIND", "TagSet": [{"Key": "a", "Value": "b"}]}'
-CLAIM = """{"uid": "u", "node": "a", "instance": "i", "token": "t", "name": "n", "asked": "2026-01-01T00:00:00Z",
-    "tags": [["a", "b"]]}"""
-WORKLOAD = '{"metadata": ' + META + ', "spec": {}, "status": {"conditions": [{"type": "Progressing"}]}}'
-GRANT = '{"metadata": ' + META + ', "rules": [{}], "subjects": [{}]}'
-MARK = '{"key": "a", "at": "2026-01-01T00:00:00Z"}'
-TEMPLATE = """{"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "ports": [{"hostPort": 1}]}],
-    "tolerations": [{"key": "a"}], "affinity": {"nodeAffinity": {}}}}"""
-INGRESS_DAEMONSET = (
-    '{"metadata": ' + META + ', "spec": {"updateStrategy": {"rollingUpdate": {}}, "template": {}}}'
-)
-CONFIGURATIONS = (
+LIST = (
     '{"items": [{"metadata": ' + META + ', "webhooks": [{"clientConfig": {"service": {"name": "a"}}}],'
     ' "spec": {"template": {"spec": {}}}}]}'
+)
+ROW = '{"AddressId": "eip-1", "AddressStatus": "BIND", "TagSet": [{"Key": "a", "Value": "b"}]}'
+INGRESS_DAEMONSET = (
+    '{"metadata": ' + META + ', "spec": {"updateStrategy": {"rollingUpdate": {}}, "template": {}}}'
 )
 RACE = f"""
 import sys, threading
 sys.setswitchinterval(1e-6)
 import msgspec
-from kube.client import Page
-from kube.informer import Event, Identified
-from kube.errors import Status
-from kube.transport import decoded as decoded_answer
-from kube.types import ConfigMap, Node, Pod
-from cli.installation import WebhookConfiguration, Lease
-from cli.installation import Deployment as Installed
-from cloud.responses import Addresses, decoded
-from calico.segment import METADATA, IPReservation, revealed
-from controllers.anycast_ip.claim import Claim
-from webhook.admission import _Eviction
-from webhook.elasticity.webhook import NewPod
-from controllers.elasticity.nodes import WatchedNode
-from controllers.elasticity.pods import PodSpec
-from controllers.ingress_daemonset.detachment import Mark
-from controllers.ingress_daemonset.children import Grant, Workload
-from healthchecker.checker import Deployment
 from api.ingress_daemonset.types import IngressDaemonSet
-from api.ingress_daemonset.template import FollowedNode, Template
-from kube.types import ObjectMeta
+from cli.installation import Deployment, Lease, WebhookConfiguration
+from cloud.responses import Addresses, decoded
+from controllers.elasticity.pods import PodSpec
+from kube.client import Page
+from kube.transport import decoded as decoded_answer
 
 def of_client(kind):
-    return lambda: decoded_answer(b'''{CONFIGURATIONS}''', Page[kind], "a list")
+    return lambda: decoded_answer(b'''{LIST}''', Page[kind], "a list")
 
-def answer(kind, body):
-    return lambda: decoded(body.encode(), 200, kind, "A")
+def of_cloud():
+    decoded(b'{{"Response": {{"RequestId": "r", "TotalCount": 1, "AddressSet": [{ROW}]}}}}', 200, Addresses, "A")
 
 def object(kind, body):
     return lambda: msgspec.json.decode(body, type=kind)
@@ -67,27 +45,11 @@ def together(*uses):
     for thread in threads: thread.start()
     for thread in threads: thread.join()
 
-for kind in (WebhookConfiguration, Installed, Lease):
+for kind in (WebhookConfiguration, Deployment, Lease):
     together(*[of_client(kind)] * 4)
-together(*(object(Page[kind], '''{LIST}''') for kind in (Node, Pod, ConfigMap)))
-together(*[object(IPReservation, '{{"metadata": {META}, "spec": {{"reservedCIDRs": []}}}}')] * 3)
-together(*[lambda: revealed(ObjectMeta(annotations={{METADATA: '{{"labels": {{"a": "b"}}}}'}}))] * 3)
-together(*[object(Claim, '''{CLAIM}''')] * 3)
-together(*[object(NewPod, '{{"metadata": {META}, "spec": {{"tolerations": [{{"key": "a"}}]}}}}')] * 3)
-together(*[object(WatchedNode, '{{"metadata": {META}, "status": {{"conditions": []}}}}')] * 3)
 together(*[object(PodSpec, '{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
 together(*[object(IngressDaemonSet, '''{INGRESS_DAEMONSET}''')] * 3)
-together(*[object(Template, '''{TEMPLATE}''')] * 3)
-together(*[object(FollowedNode, '{{"metadata": {META}, "status": {{"conditions": [{{}}]}}}}')] * 3)
-together(*[object(Workload, '''{WORKLOAD}''')] * 3)
-together(*[object(Deployment, '''{WORKLOAD}''')] * 3)
-together(*[object(Grant, '''{GRANT}''')] * 3)
-together(*[object(dict[str, Mark], '{{"uid": {MARK}}}')] * 3)
-together(*[object(_Eviction, '{{"deleteOptions": {{"dryRun": ["All"]}}}}')] * 3)
-together(*[object(Event, '{{"type": "ADDED", "object": {{}}}}')] * 3)
-together(*[object(Identified, '{{"metadata": {META}}}')] * 3)
-together(*[object(Status, '{{"code": 404, "reason": "a", "message": "b", "details": {{"name": "a"}}}}')] * 3)
-together(*[answer(Addresses, '{{"Response": {{"RequestId": "r", "TotalCount": 1, "AddressSet": [{ROW}]}}}}')] * 3)
+together(*[of_cloud] * 3)
 """
 
 
