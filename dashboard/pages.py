@@ -62,7 +62,7 @@ def line_of(cell: Cell) -> Line:
 
 
 class Feed(Generic[T]):
-    """Safe to use from any thread: one reads, and the others wait for what it finds."""
+    """Safe to use from any thread: one reads, and the others have what was read last, or wait for the first."""
 
     def __init__(self, read: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
@@ -71,6 +71,9 @@ class Feed(Generic[T]):
         self._due = 0.0
 
     def latest(self) -> T:
+        before = self._latest
+        if before and self._lock.locked():
+            return before[0]
         with self._lock:
             if self._latest is None or self._clock() >= self._due:
                 began = self._clock()
@@ -82,7 +85,7 @@ class Feed(Generic[T]):
     def expire(self) -> None:
         """Read again for the next who looks: something was written."""
         with self._lock:
-            self._due = 0.0
+            self._latest = None
 
 
 class Permissions:

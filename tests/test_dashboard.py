@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
 from typing import Any
@@ -461,6 +462,29 @@ def test_of_a_form_that_is_too_long_nothing_is_read_or_its_beginning(
 
     assert answer.status_code == status
     assert body.taken <= (0 if status == 413 else LONGEST_FORM + io.DEFAULT_BUFFER_SIZE)
+
+
+def test_who_looks_while_another_one_reads_gets_what_was_read_last() -> None:
+    """Of few threads, none is left for probes while a slow API server has them all wait."""
+    begun, ends, values, time = Event(), Event(), iter(["first", "second"]), [0.0]
+    ends.set()
+
+    def read() -> str:
+        begun.set()
+        assert ends.wait(10)
+        return next(values)
+
+    feed = Feed(read, clock=lambda: time[0])
+    assert feed.latest() == "first"
+    time[0] += INTERVAL
+    begun.clear()
+    ends.clear()
+    with ThreadPoolExecutor() as threads:
+        reading = threads.submit(feed.latest)
+        assert begun.wait(10)
+        assert threads.submit(feed.latest).result(10) == "first"
+        ends.set()
+        assert reading.result(10) == "second"
 
 
 def test_a_browser_leaves_out_the_usual_port() -> None:
