@@ -18,7 +18,7 @@ import msgspec
 from rich.text import Text
 
 from certs.issue import is_issued_by, not_after
-from certs.rotation import certificates_in, decoded
+from certs.rotation import certificates_in, decoded, pem_of
 from cli.errors import WRONG, Failure, way_to_permission
 from cli.health import PAGE, Health, Overview, Problem
 from cli.installation import (
@@ -388,10 +388,12 @@ def _certificates(
             yield Problem(f"{what} ends at {at:%Y-%m-%d %H:%M}Z and was not renewed", CERTIFICATES)
     if not isinstance(certificate, bytes) or ends[SERVING] is None:
         return
+    # With the leaf, a server sends the authorities between it and one that is trusted.
+    chain = [pem_of([each]) for each in certificates_in(certificate)]
     for configuration in installed.configurations:
         for webhook in configuration.webhooks:
             authorities = certificates_in(decoded(webhook.client_config.ca_bundle))
-            is_trusted = any(is_issued_by(certificate, ca) for ca in authorities)
+            is_trusted = any(is_issued_by(each, ca) for each in chain for ca in authorities)
             if webhook.is_ours and authorities and not is_trusted:
                 yield Problem(
                     f"{configuration.kind} webhook {webhook.name} does not trust the serving certificate:"

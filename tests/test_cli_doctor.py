@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
+from certs.issue import new_leaf
 from cli.cluster import Cluster
 from cli.doctor import findings, needed
 from cli.installation import CONTROLLERS, WEBHOOK, Access
@@ -50,6 +52,19 @@ def test_a_webhook_without_a_ca_is_found_beside_one_that_has_it() -> None:
     api.put(cli.resource("MutatingWebhookConfiguration"), held | {"webhooks": [first, second]})
 
     assert verdicts(api, "certificates") == ["wrong"]
+
+
+def test_a_certificate_is_trusted_through_the_authorities_that_are_served_with_it() -> None:
+    times = NOW - timedelta(hours=1), NOW + timedelta(days=60)
+    between = new_leaf(cli.authority(), ["between"], [], *times)
+    served = new_leaf(between, [cli.HOST], [], *times).certificate
+    api = cli.installed()
+    [held] = api.list(cli.resource("Secret"))
+
+    for chain, verdict in ((served, "wrong"), (served + between.certificate, "ok")):
+        data = held["data"] | {"tls.crt": b64encode(chain).decode()}
+        api.put(cli.resource("Secret"), held | {"data": data})
+        assert verdicts(api, "certificates") == [verdict]
 
 
 def test_dry_runs_are_made_in_a_namespace_whose_pods_are_placed() -> None:
