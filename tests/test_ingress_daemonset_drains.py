@@ -154,9 +154,13 @@ def test_one_that_was_never_cordoned_comes_back_after_the_time_for_which_evictio
 def test_one_whose_pods_are_missing_stays_detached_until_they_are_back() -> None:
     here = requested()
     here.later(HELD)
+    here.run_pods()
     here.deployments["web-n1"]["status"]["availableReplicas"] = 1
     turns(here)
     assert marked(here) == {"n1"}
+    progressing = here.conditions()["Progressing"]
+    assert progressing["reason"] == "WaitingForNodes"
+    assert "n1: 1 of 2 pods are available" in progressing["message"]
 
     here.settle()
     assert marked(here) == set()

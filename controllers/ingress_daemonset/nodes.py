@@ -254,6 +254,12 @@ class NodeRollout(Detachment):
         return held.is_terminating or held.progress == STUCK if held else self.target in self.writes.refused
 
     @property
+    def cannot_go_on(self) -> bool:
+        """Whether nothing is due by which its pods come: it is NotReady, say, or has lost them while detached."""
+        has_lost_pods = self.phase is Phase.UPDATING and not self._was_updated and self.lacks_pods
+        return not self.node.ready or self.cannot_start or has_lost_pods
+
+    @property
     def is_settling(self) -> bool:
         """Whether it is attached with all its pods, and still counts."""
         return self.phase is Phase.ATTACHING and self.settled_at is not None

@@ -420,7 +420,7 @@ def _standstills(rollout: Rollout, behind: Sequence[NodeRollout]) -> Iterator[tu
             yield Progressing.WAITING_FOR_NODES, f"{node.node.name}: {node.refusal}"
     if text := _blocking(rollout):
         yield Progressing.WAITING_FOR_NODES, text
-    if not any(node.node.ready and not node.cannot_start for node in updating):
+    if all(node.cannot_go_on for node in updating):
         yield Progressing.WAITING_FOR_NODES, f"{updating[0].node.name}: {why(updating[0], now)}"
 
 
