@@ -75,7 +75,7 @@ def check(pair: Pair, ca: Pair, dns_name: str, at: datetime) -> str | None:
         )
     if problem := _outside("certificate", leaf, at) or _outside("authority", issuer, at):
         return problem
-    names = _dns_names(leaf)
+    names = dns_names(leaf)
     return None if dns_name in names else f"the certificate is for {', '.join(names)}, not for {dns_name}"
 
 
@@ -101,19 +101,20 @@ def not_after(certificate: bytes) -> datetime:
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
-def _outside(what: str, certificate: x509.Certificate, at: datetime) -> str | None:
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    if at < begin:
-        return f"the {what} begins on {begin.isoformat()} only"
-    return f"the {what} ended on {end.isoformat()}" if at > end else None
-
-
-def _dns_names(certificate: x509.Certificate) -> list[str]:
+def dns_names(certificate: x509.Certificate) -> list[str]:
+    """Those by which clients know its server; they ask for no common name."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
     return names.get_values_for_type(x509.DNSName)
+
+
+def _outside(what: str, certificate: x509.Certificate, at: datetime) -> str | None:
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if at < begin:
+        return f"the {what} begins on {begin.isoformat()} only"
+    return f"the {what} ended on {end.isoformat()}" if at > end else None
 
 
 def _name(common_name: str) -> x509.Name:

@@ -17,7 +17,7 @@ import click
 import msgspec
 from rich.text import Text
 
-from certs.issue import is_issued_by, not_after
+from certs.issue import dns_names, is_issued_by, not_after
 from certs.rotation import certificates_in, decoded, pem_of
 from cli.errors import WRONG, Failure, way_to_permission
 from cli.health import PAGE, Health, Overview, Problem
@@ -389,7 +389,12 @@ def _certificates(
     if not isinstance(certificate, bytes) or ends[SERVING] is None:
         return
     # With the leaf, a server sends the authorities between it and one that is trusted.
-    chain = [pem_of([each]) for each in certificates_in(certificate)]
+    served = certificates_in(certificate)
+    chain, names = [pem_of([each]) for each in served], dns_names(served[0])
+    called, inside = installed.service.name, f"{installed.namespace}.svc"
+    if called and not {f"{called}.{inside}", f"*.{inside}"} & {*names}:
+        what = f"the serving certificate is for {', '.join(names) or 'no name'}, not for {called}.{inside}"
+        yield Problem(f"{what}: the API server refuses it", CERTIFICATES)
     for configuration in installed.configurations:
         for webhook in configuration.webhooks:
             authorities = certificates_in(decoded(webhook.client_config.ca_bundle))

@@ -67,6 +67,20 @@ def test_a_certificate_is_trusted_through_the_authorities_that_are_served_with_i
         assert {*verdicts(api, "certificates")} == {verdict}
 
 
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [(cli.HOST, "ok"), ("*.drawbridge.svc", "ok"), ("drawbridge-webhook.elsewhere.svc", "wrong")],
+)
+def test_a_certificate_must_be_for_the_service_that_is_called(name: str, verdict: str) -> None:
+    api = cli.installed()
+    [held] = api.list(cli.resource("Secret"))
+    leaf = new_leaf(cli.authority(), [name], [], NOW - timedelta(hours=1), NOW + timedelta(days=60))
+    data = held["data"] | {"tls.crt": b64encode(leaf.certificate).decode()}
+    api.put(cli.resource("Secret"), held | {"data": data})
+
+    assert verdicts(api, "certificates") == [verdict]
+
+
 def test_dry_runs_are_made_in_a_namespace_whose_pods_are_placed() -> None:
     api = cli.installed("elasticity")
     api.fault = cli.answered
