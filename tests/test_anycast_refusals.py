@@ -8,7 +8,7 @@ import pytest
 
 from cloud.errors import TokenRefused
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE
-from dev.lab.cloud import Knobs
+from dev.lab.cloud import Knobs, envelope
 from kube.errors import Conflict, ServerError
 from tests.anycast_world import PLENTY, Lab, original
 
@@ -157,3 +157,22 @@ def test_a_node_whose_orders_are_accepted_and_not_delivered_says_so() -> None:
     lab.run_for(600)
     assert lab.said() == ("False", "FailedAllocateAnycastIp")
     assert lab.recorder.reasons.count("FailedAllocateAnycastIp") == 1
+
+
+@pytest.mark.parametrize("action", ["DisassociateAddress", "ReleaseAddresses"])
+def test_what_the_cloud_accepts_and_does_not_do_is_tried_seldom_and_said(action: str) -> None:
+    lab = Lab()
+    lab.opened()
+    answer = lab.sender._answer
+
+    def ignore(api: Any, params: Any) -> tuple[bytes, str]:
+        return answer(api, params) if api.action != action else (envelope.success({"TaskId": "1"}, "r"), "OK")
+
+    lab.sender._answer = ignore  # type: ignore[method-assign]
+    lab.leave()
+    lab.run_for(1800)
+    assert lab.count(action) <= 15
+    assert lab.recorder.reasons.count("FailedReleaseAnycastIp") == 1
+
+    lab.sender._answer = answer  # type: ignore[method-assign]
+    lab.run(lab.is_clean, 600, "released")

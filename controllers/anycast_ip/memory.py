@@ -20,6 +20,8 @@ PAUSES = {
     Action.WATCH: Backoff(base=0.7, cap=10.0),
     Action.LOOK: Backoff(base=2.0, cap=60.0),
     Action.BIND: Backoff(base=2.0, cap=300.0),
+    Action.UNBIND: Backoff(base=2.0, cap=300.0),
+    Action.RELEASE: Backoff(base=2.0, cap=300.0),
     Action.FIND: Backoff(base=2.0, cap=30.0),
     # Until it runs no more, an operator confirms, or a period is over.
     Action.EXAMINE: Backoff(base=5.0, cap=300.0),
@@ -38,6 +40,7 @@ class _Wait:
     since: float
     times: int = 0
     until: float = 0.0
+    accepted: int = 0
 
 
 class Waits:
@@ -69,6 +72,12 @@ class Waits:
     def times(self, uid: str, action: Action) -> int:
         wait = self._waits.get((uid, action))
         return wait.times if wait else 0
+
+    def accepted(self, uid: str, action: Action) -> int:
+        """How many of the attempts were, this one included."""
+        wait = self._waits[uid, action]
+        wait.accepted += 1
+        return wait.accepted
 
     def end(self, uid: str, *which: Action) -> None:
         """Forget the waits for *which*, or all."""

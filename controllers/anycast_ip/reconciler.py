@@ -39,7 +39,7 @@ from cloud.errors import (
     TagMissing,
     TokenRefused,
 )
-from cloud.types import BIND, BIND_ENI, Address, Tag
+from cloud.types import BIND, BIND_ENI, UNBIND, Address, Tag
 from cloud.types import Order as CloudOrder
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
@@ -114,6 +114,10 @@ AT_A_TIME = 24
 """Nodes that decide and act at a time where the cloud's API has no batches: enough that none is missed at its rate, and
 few, so that no decision is older than their part in its line."""
 
+TASKS = (Action.BIND, Action.UNBIND, Action.RELEASE)
+"""What the cloud accepts, and may fail at later: it is paced."""
+ENDS = {BIND: Action.BIND, BIND_ENI: Action.BIND, UNBIND: Action.UNBIND}
+"""By the status that shows it."""
 FIRST_WATCH = 0.7
 LISTED = 10.0
 """Seconds from one look whether an address is listed to the next; its node is queued when it was written, too."""
@@ -229,7 +233,7 @@ class Reconciler:
             raise
         except Exception as error:
             # Between two attempts at these, reconciles only see that the pause is not over.
-            is_paced = action in (Action.BIND, Action.RESIZE)
+            is_paced = action in (*TASKS, Action.RESIZE)
             attempts = self._memory.waits.times(snapshot.uid, action) if is_paced else 0
             failures = max(self._queue.failures(snapshot.uid) + 1, attempts)
             self._reporter.failure(snapshot, action, error, failures)
@@ -414,8 +418,8 @@ class Reader(_Parts):
         if seen is None:
             return Seen(self._missing(claim))
         self._inventory.note(seen)
-        if seen.status in (BIND, BIND_ENI):
-            waits.end(claim.uid, Action.BIND)
+        if ended := ENDS.get(seen.status):
+            waits.end(claim.uid, ended)
         return Seen(
             seen,
             seconds=waits.seconds(claim.uid, Action.WATCH, seen.status),
@@ -489,10 +493,14 @@ class Actions(_Parts):
         super().__init__(sources, memory, cloud)
         self._settle = SETTLE
         self.by_name: Mapping[Action, Callable[[Snapshot, Step], float | None]] = {
-            action: getattr(self, f"_{action.name.lower()}")
+            action: self._paced if action in TASKS else self._method(action)
             for action in Action
             if action not in (*READS, Action.NOTHING)
         }
+
+    def _method(self, action: Action) -> Callable[[Snapshot, Step], float | None]:
+        method: Callable[[Snapshot, Step], float | None] = getattr(self, f"_{action.name.lower()}")
+        return method
 
     def _claim(self, snapshot: Snapshot, _: Step) -> None:
         self._claims.put_order(self._new_claim(snapshot))
@@ -617,24 +625,31 @@ class Actions(_Parts):
         if claim.releasing or claim.pooled:  # it was not released after all
             self._claims.put(replace(claim, releasing=False, pooled=None))
 
-    def _bind(self, snapshot: Snapshot, _: Step) -> float:
-        claim, waits = present(snapshot.claim), self._memory.waits
-        if left := waits.left(claim.uid, Action.BIND, claim.address):
+    def _paced(self, snapshot: Snapshot, step: Step) -> float:
+        """Begin a task of the cloud, which accepts it and may fail later; StateConflict when it has done so before."""
+        claim, action, waits = present(snapshot.claim), step.action, self._memory.waits
+        if left := waits.left(claim.uid, action, claim.address):
             return left
-        self._stays(claim)
-        waits.again(claim.uid, Action.BIND)
-        self._memory.egress.end(claim.uid)
-        self._cloud.associate(claim.address, claim.instance)
+        waits.again(claim.uid, action)
+        self._method(action)(snapshot, step)
+        if waits.accepted(claim.uid, action) > 1:
+            text = f"{claim.address} is {present(step.address).status} again after each attempt"
+            raise StateConflict("NoEffect", text, action=action)
         return FIRST_WATCH
 
-    def _unbind(self, snapshot: Snapshot, _: Step) -> float:
+    def _bind(self, snapshot: Snapshot, _: Step) -> None:
+        claim = present(snapshot.claim)
+        self._stays(claim)
+        self._memory.egress.end(claim.uid)
+        self._cloud.associate(claim.address, claim.instance)
+
+    def _unbind(self, snapshot: Snapshot, _: Step) -> None:
         claim = self._confirmed(snapshot)
         if snapshot.runs and not self._memory.brake.take(claim.address):
             raise Busy(claim.instance)
         self._cloud.disassociate(claim.address)
-        return FIRST_WATCH
 
-    def _release(self, snapshot: Snapshot, _: Step) -> float:
+    def _release(self, snapshot: Snapshot, _: Step) -> None:
         """What the cloud does not know may be in another account: that is no release."""
         claim = self._confirmed(snapshot)
         if not claim.releasing:
@@ -643,7 +658,6 @@ class Actions(_Parts):
             self._cloud.release(claim.address)
             self._inventory.released.add(claim.address)
             log.info("address released", node=claim.node, uid=claim.uid, address=claim.address)
-        return FIRST_WATCH
 
     def _confirmed(self, snapshot: Snapshot) -> Claim:
         """What cannot be undone rests on a fresh read: the node has left, and no newer one has its instance."""
@@ -662,7 +676,7 @@ class Actions(_Parts):
     def _untag(self, snapshot: Snapshot, _: Step) -> float:
         """Delete the tags and the claim. Tags that another claim or another cluster uses stay."""
         claim, uid, waits = present(snapshot.claim), snapshot.uid, self._memory.waits
-        waited = waits.seconds(uid, Action.RELEASE, claim.address)
+        waited = waits.seconds(uid, Action.UNTAG, claim.address)
         if waited < self._settle:
             return self._settle - waited
         tags = {tag for tag in claim.tags if not self._is_needed(tag, claim)}

@@ -14,7 +14,6 @@ from prometheus_client import Gauge, Histogram
 
 from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, is_open, is_open_without, is_proven_bound, wanted
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
-from cloud.types import UNBIND
 from controllers.anycast_ip.planner import ANNOUNCED, HELD
 from controllers.anycast_ip.snapshot import Action, Note, Snapshot, Step
 from controllers.anycast_ip.sources import ReportedNode, Sources
@@ -117,11 +116,6 @@ class Reporter:
         elif step.action is Action.TAKE and snapshot.pool.offer:
             text = f"{snapshot.pool.offer.address} comes from the pool, without an order"
             self.note(snapshot, Note("AnycastIpTaken", text, "Normal"))
-        elif step.action is Action.BIND and snapshot.seen.resists and step.address:
-            # What the cloud has said when it refused one says more.
-            if (last := self._notes.get(uid)) is None or last.reason != REASONS[Action.BIND]:
-                text = f"{step.address.id} is {UNBIND} again after each attempt to bind it"
-                self.note(snapshot, Note(REASONS[Action.BIND], text))
         elif step.action in (Action.STRIP, Action.FREE):
             self._notes.pop(uid, None)
         elif step.action is Action.CLOSE and node and is_proven_bound(node):
