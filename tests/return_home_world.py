@@ -9,7 +9,7 @@ from typing import Any
 from api.elasticity import BURST
 from controllers.controller import Clock
 from controllers.elasticity.nodes import Nodes
-from controllers.elasticity.pods import decode_for_return
+from controllers.elasticity.pods import Observed, decode_for_return
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home.reconciler import ReturnReconciler
 from controllers.elasticity.snapshot import Workload
@@ -53,7 +53,7 @@ class Leader:
             lambda _: Workload(),
         )
         clock = Clock(lambda: NOW + timedelta(seconds=homes.clock()), homes.clock)
-        reporter = Reporter(recorder, clock.now)
+        reporter = Reporter(recorder, clock.now, Observed(clock.monotonic))
         self.reconciler = ReturnReconciler(sources, self.client, OURS, reporter, clock)
 
     def hear(self) -> None:

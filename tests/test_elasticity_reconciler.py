@@ -8,7 +8,7 @@ import pytest
 
 from api.elasticity import PLACEMENT, REASON
 from controllers.elasticity.nodes import sorted_out
-from controllers.elasticity.reporter import PODS_BY_STATE
+from controllers.elasticity.reporter import GATE_SECONDS, PODS_BY_STATE
 from kube.errors import Conflict
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
@@ -115,6 +115,19 @@ def test_a_claim_that_is_bound_a_little_after_its_pod_came_is_judged_by_its_volu
     world.leader.settle()
 
     assert world.placements() == {"super": 1}
+
+
+@pytest.mark.parametrize("ahead", [300.0, -300.0])
+def test_how_long_pods_are_gated_is_told_by_the_clock_of_the_leader_alone(ahead: float) -> None:
+    world = World(ahead=ahead)
+    world.create(1)
+    world.leader.hear()
+    world.leader.turn()
+    world.clock.advance(7.0)
+    before = GATE_SECONDS._sum.get()
+    world.leader.let_go()
+
+    assert GATE_SECONDS._sum.get() - before == 7.0
 
 
 BUDGETS = MaxSuperPods(budgets=(Budget(namespaces=("shop",), max_pods=1),))

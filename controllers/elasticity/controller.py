@@ -112,7 +112,7 @@ class Elasticity:
         self._new, self._leaving = Observed(clock.monotonic), Observed(clock.monotonic)
         self._unstarted = Unstarted(client, clock.monotonic)
         keys = self._keys = WorkQueue("elasticity", clock=clock.monotonic)
-        self.reporter = Reporter(recorder, clock.now)
+        self.reporter = Reporter(recorder, clock.now, self._new)
         self.reporter.report_left(oldest_first(sources.pods.gated()))
         self._eligibility = Eligibility(
             client, lambda: sources.settings().excluded_namespaces, clock.monotonic
@@ -218,7 +218,7 @@ class Elasticity:
         pods, settings = self._sources.pods, self._settings
         self.reporter.hold(settings.max_super_pods.budgets)
         gated = pods.gated()
-        self.reporter.report_waiting(gated, self._new.seconds(gated))
+        self.reporter.report_waiting(gated)
         tiers: Counter[int] = Counter()
         unstarted, nodes = 0, self._sources.nodes()
         for node in nodes.super:

@@ -10,7 +10,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from api.elasticity import REASON, WAITS
 from controllers.elasticity.patches import Action, Kind
-from controllers.elasticity.pods import Pod, keep_only
+from controllers.elasticity.pods import Observed, Pod, keep_only
 from kube.errors import ApiError
 from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.resources import PODS
@@ -37,7 +37,7 @@ REFUSED = Counter(
 )
 GATE_SECONDS = Histogram(
     "drawbridge_elasticity_gate_seconds",
-    "From the creation of a pod to the removal of its gate.",
+    "From when the leader first saw a pod to the removal of its gate.",
     buckets=(0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300),
 )
 
@@ -69,10 +69,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class Reporter:
-    """Safe to share between threads as long as one at a time reports on a pod."""
+    """Safe to share between threads as long as one at a time reports on a pod; *seen* are those without a node."""
 
-    def __init__(self, recorder: EventRecorder, now: Callable[[], datetime]) -> None:
-        self._recorder, self._now = recorder, now
+    def __init__(self, recorder: EventRecorder, now: Callable[[], datetime], seen: Observed) -> None:
+        self._recorder, self._now, self._seen = recorder, now, seen
         self._reported: dict[str, set[str]] = {}
         self._waits: dict[str, str] = {}
         self._series: dict[Gauge, frozenset[Labels]] = {}
@@ -100,9 +100,10 @@ class Reporter:
             if seconds >= LONG and pod.metadata.annotations.get(REASON, "").startswith(WAITS):
                 self.event(pod, "WaitsForPlacement", f"Gated for {seconds:.0f} s: {LEFT}", "Warning")
 
-    def report_waiting(self, gated: Collection[Pod], ages: Mapping[str, float]) -> None:
+    def report_waiting(self, gated: Collection[Pod]) -> None:
         """An Event for those *gated* that this leader has known for long, unless there was one before."""
         count_gated(gated, self._now())
+        ages = self._seen.seconds(gated)
         for pod in gated:
             uid = pod.metadata.uid
             if ages[uid] >= LONG and not self._reported.get(uid):
@@ -120,7 +121,7 @@ class Reporter:
         log.info("pod written", action=action.kind, **at.about, why=why)
         if action.kind in PLACEMENTS:
             PLACED.labels(PLACEMENTS[action.kind]).inc()
-            GATE_SECONDS.observe(_seconds(at.creation_timestamp, self._now()))
+            GATE_SECONDS.observe(self._seen.seconds((pod,))[action.uid])
         elif action.kind is Kind.BURST:
             BURSTS.inc()
             self.event(pod, "SentToSuperNode", f"{why[0].upper()}{why[1:]}", "Normal")
