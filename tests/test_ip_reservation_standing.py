@@ -38,6 +38,7 @@ from settings import IPReservationSettings
 from tests.calico_pools import a_block, a_pool
 from tests.factories import NOW, ago, numbered, raw_pod, record, segment
 from tests.ip_reservation_world import TERMINATING, Raw, Served, encoded
+from tests.metrics import sample
 from tests.pages import ROOT
 
 SETTINGS = IPReservationSettings()
@@ -713,6 +714,17 @@ def test_marks_of_a_configuration_that_was_created_again_do_not_count() -> None:
     assert not world.asks()
     assert world.reservations.held == ["10.0.0.1/32"]
     assert world.owners == {world.api.get(VALIDATING_WEBHOOKS, NAME)["metadata"]["uid"]}
+
+
+def test_without_a_configuration_no_pod_counts_as_reserved_ahead() -> None:
+    world = reserved_ahead()
+    assert sample("drawbridge_standing_pods") == 1
+    world.api.remove(VALIDATING_WEBHOOKS, NAME)
+
+    world.run(PROPAGATION + PERIOD)
+    world.run()
+
+    assert sample("drawbridge_standing_pods") == 0
 
 
 def test_a_condition_that_another_client_removed_is_written_with_a_new_epoch() -> None:

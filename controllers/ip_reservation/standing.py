@@ -342,6 +342,7 @@ class StandingReconciler:
             self._changed = {}
         self._candidates.clear()
         self._known = None
+        self._reporter.standing(len(self._claims), 0)
 
     def _pods_of(self, uids: Iterable[str]) -> Iterable[str]:
         return (self._candidates[uid].pod for uid in uids)
