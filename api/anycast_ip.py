@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from kube.types import ConfigMap, Node, Taint, Value, is_super
+from kube.types import ConfigMap, Moment, Node, Taint, Value, is_super
 from settings import OWN_LABEL, AnycastIPSettings
 
 NAME = "anycast_ip"
@@ -148,7 +148,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     node: str = ""
     state: str
-    since: Annotated[datetime, msgspec.Meta(tz=True)]
+    since: Moment
 
 
 Entries = tuple[Entry, ...]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -67,6 +67,9 @@ class ObjectMeta(Value, frozen=True):
         return {"uid": self.uid, "resourceVersion": self.resource_version}
 
 
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class Object(Protocol):
     """Anything with metadata."""
 
@@ -79,7 +82,7 @@ class Condition(Value, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = None
+    last_transition_time: Moment | None = None
 
 
 class PodIP(Value, frozen=True):

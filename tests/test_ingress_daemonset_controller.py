@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import KIND, NODE_LABEL
-from api.ingress_daemonset.status import Condition, RolloutStatus, Status
+from api.ingress_daemonset.status import RolloutStatus, Status
 from controllers.ingress_daemonset import weights
 from controllers.ingress_daemonset.children import Target
 from controllers.ingress_daemonset.controller import (
@@ -31,6 +31,7 @@ from dev.fake_api import FakeAPI
 from dev.fake_api.kinds import BUILT_IN
 from kube.errors import Unreachable
 from kube.informer import Informer, ListWatch
+from kube.types import Condition
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
 from tests.ingress_daemonset_leader import Api, with_nodes

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
-from kube.types import Value
-
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+from kube.types import Condition, Moment, Value
 
 
 class Phase(StrEnum):
@@ -97,16 +95,6 @@ class Promotion(StrEnum):
     BY_HAND = "Annotation"
     BY_TIME = "Duration"
     BY_METRIC = "Metric"
-
-
-class Condition(Value, frozen=True):
-    """*reason* is one of the enumeration that CONDITIONS has for its *type*."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: Moment | None = None
 
 
 class WaitingNode(Value, frozen=True):

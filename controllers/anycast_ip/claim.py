@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from api.anycast_ip import wanted
 from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, Order, Tag
-from kube.types import Completed, ConfigMap, Node
+from kube.types import Completed, ConfigMap, Moment, Node
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
 
@@ -70,18 +70,18 @@ class Claim(msgspec.Struct, metaclass=Completed, frozen=True, kw_only=True):
     instance: Text
     token: Text
     name: str
-    asked: Annotated[datetime, msgspec.Meta(tz=True)]
+    asked: Moment
     address: str = ""
     ours: bool = True
     tags: tuple[Tag, ...] = ()
     labels: dict[str, str] = {}
     releasing: bool = False
     cluster: str = ""
-    pooled: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    pooled: Moment | None = None
     terms: Terms | None = None
     lent: bool = False
     ip: str = ""
-    refused: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    refused: Moment | None = None
 
     @property
     def is_managed(self) -> bool:

@@ -22,7 +22,6 @@ from api.ingress_daemonset.status import (
     LEAVING,
     Available,
     CanaryStatus,
-    Condition,
     Degraded,
     EndedRollout,
     FailuresStatus,
@@ -46,7 +45,7 @@ from controllers.ingress_daemonset.pacing import (
     stored_canary,
 )
 from controllers.ingress_daemonset.rollout import Rollout
-from kube.types import rfc3339
+from kube.types import Condition, rfc3339
 from settings.windows import end_of
 
 ASSUMED = 30.0
