@@ -134,23 +134,16 @@ def _assignment(inventory: Inventory, pool: IPPool, address: str) -> Assignment 
 
 
 class Reservation(Document, frozen=True):
-    """*expires_at* is None while its time has not begun; *release* says when and why it is released."""
+    """*expires_at* is None while its time has not begun; *release* says when and why the *record* is released."""
 
-    ip: str
-    namespace: str
-    pod: str
-    node: str
-    owner: str
-    reason: str
-    reserved_at: datetime
-    pod_ended: datetime | None
+    record: Record
     expires_at: datetime | None
     release: str
     segments: tuple[str, ...]
 
     @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.pod}" if self.pod else ""
+    def pod(self) -> str:
+        return f"{self.record.namespace}/{self.record.pod}" if self.record.pod else ""
 
 
 def reservations(
@@ -170,14 +163,7 @@ def reservations(
         elif kept:
             release += f"; {kept}, which Drawbridge does not manage, keeps it reserved then"
         yield Reservation(
-            ip=address_of(stored.cidr),
-            namespace=stored.namespace,
-            pod=stored.pod,
-            node=stored.node,
-            owner=stored.owner,
-            reason=stored.reason,
-            reserved_at=stored.at,
-            pod_ended=stored.ended,
+            stored,
             expires_at=noted.ended and noted.ended + timedelta(seconds=settings.duration),
             release=release,
             segments=tuple(sorted(each.segment.metadata.name for each in copies)),
@@ -221,10 +207,10 @@ def reservation_table(found: Sequence[Reservation]) -> Table:
         ("RESERVED", "POD", "BECAUSE IT WAS", "SINCE", "RELEASED", "EXPIRES AT", "SEGMENT"),
         [
             (
-                each.ip,
-                each.key,
-                each.reason,
-                f"{each.reserved_at:%Y-%m-%d %H:%M:%SZ}",
+                address_of(each.record.cidr),
+                each.pod,
+                each.record.reason,
+                f"{each.record.at:%Y-%m-%d %H:%M:%SZ}",
                 each.release,
                 moment(each.expires_at),
                 " ".join(each.segments),
@@ -485,7 +471,7 @@ def _summary(
 ) -> str:
     """*held* by hand, or by *others*, is how it is kept without us."""
     if found:
-        whose = ", ".join(dict.fromkeys(each.key or "no pod" for each in found))
+        whose = ", ".join(dict.fromkeys(each.pod or "no pod" for each in found))
         return f"{ip} is reserved for {whose}"
     had = f"pod {' and '.join(each.pod for each in holders)} has it" if holders else "no pod has it"
     if held:
