@@ -24,6 +24,8 @@ class Container(Value, frozen=True):
     name: str = ""
     image: str = ""
     ports: tuple[Port, ...] = ()
+    restart_policy: str = ""
+    """Always, of an init container that runs beside the others."""
 
 
 class Affinity(Value, frozen=True):

@@ -394,6 +394,10 @@ def _node_selectors(spec: Spec, pod: PodSpec) -> Iterator[Problem]:
 
 
 def _ports(pod: PodSpec) -> Iterator[tuple[str, Port]]:
-    for index, container in enumerate(pod.containers):
+    containers = [(f"containers[{index}]", each) for index, each in enumerate(pod.containers)]
+    for index, each in enumerate(pod.init_containers):
+        if each.restart_policy == "Always":
+            containers.append((f"initContainers[{index}]", each))
+    for name, container in containers:
         for number, port in enumerate(container.ports):
-            yield f"{PATH}.spec.containers[{index}].ports[{number}]", port
+            yield f"{PATH}.spec.{name}.ports[{number}]", port
