@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cloud.errors import TokenRefused
+from cloud.errors import TagMissing, TokenRefused
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE
 from dev.lab.cloud import Knobs, envelope
 from kube.errors import Conflict, ServerError
@@ -176,3 +176,20 @@ def test_what_the_cloud_accepts_and_does_not_do_is_tried_seldom_and_said(action:
 
     lab.sender._answer = answer  # type: ignore[method-assign]
     lab.run(lab.is_clean, 600, "released")
+
+
+def test_an_order_that_finds_its_tags_missing_each_time_is_repeated_seldom_and_said() -> None:
+    lab, orders = Lab(), list[float]()
+
+    def refuse(action: str) -> None:
+        if action == "AllocateAddresses":
+            orders.append(lab.clock())
+            raise TagMissing("InvalidParameterValue.TagNotExisted", "missing", action=action)
+
+    lab.sender.before = refuse
+    lab.join()
+    lab.run_for(600)
+    assert len(orders) <= 30
+    assert lab.said() == ("False", "FailedAllocateAnycastIp")
+    lab.sender.before = lambda action: None
+    lab.run(lambda: lab.is_open("n1"), 60, "open")

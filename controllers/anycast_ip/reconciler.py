@@ -223,6 +223,9 @@ class Reconciler:
         former = {Action.INHERIT: related.predecessor, Action.TAKE: snapshot.pool.offer}.get(step.action)
         if former:
             self._queue.add(former.uid)
+        if step.action is Action.TAG:
+            self._queue.add(uid)
+            return PENDING  # an order that finds them missing each time counts as failing
         return 0.0 if again is None and step.action is not Action.OPEN else again
 
     @contextmanager
