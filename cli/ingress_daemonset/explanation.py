@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
-from api.ingress_daemonset.status import EndedRollout, RolloutStatus, WavesStatus, status_of
+from api.ingress_daemonset.status import Status
 from api.ingress_daemonset.template import FollowedNode, readable, where_of
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.errors import Failure
@@ -62,12 +62,9 @@ class IngressDaemonSetExplanation(Explanation, frozen=True):
     ingress_daemonset: str
     questions: tuple[Question, ...]
     nodes: tuple[OnNode, ...]
-    conditions: dict[str, str]
-    course: RolloutStatus | None
-    history: tuple[EndedRollout, ...]
+    status: Status
     now: datetime
     events: tuple[Event, ...]
-    waves: WavesStatus | None = None
 
     @property
     def asked(self) -> Iterable[Question]:
@@ -81,14 +78,15 @@ class IngressDaemonSetExplanation(Explanation, frozen=True):
             for each in self.nodes
         ]
         yield Table(("NODE", "MATCHES", "PODS", "EVICTION OF A POD"), nodes, empty="It matches no node.")
-        if self.conditions:
-            yield Table(("CONDITION", "STATUS"), sorted(self.conditions.items()))
-        if self.course:
-            yield f"Its rollout: {progress_sentence(self.course, now)}"
-        if self.waves:
-            yield waves_sentence(self.waves)
-        if self.history:
-            yield history_table(self.history, now)
+        if found := sorted(self.status.conditions, key=lambda each: each.type):
+            rows = [(each.type, ": ".join(filter(None, (each.status, each.message)))) for each in found]
+            yield Table(("CONDITION", "STATUS"), rows)
+        if self.status.rollout:
+            yield f"Its rollout: {progress_sentence(self.status.rollout, now)}"
+        if self.status.waves:
+            yield waves_sentence(self.status.waves)
+        if self.status.history:
+            yield history_table(self.status.history, now)
         namespace, name = self.ingress_daemonset.split("/")
         yield f"How far its rollout is: drawbridge rollout get {name} -n {namespace}"
         yield event_table(self.events, now)
@@ -101,20 +99,15 @@ def explain(inventory: Inventory, namespace: str, name: str) -> IngressDaemonSet
     pods = [each for each in labelled if owner_of(msgspec.convert(each, Pod), [resource])]
     nodes = inventory.list(NODES, FollowedNode)
     found = events_about(inventory, "IngressDaemonSet", namespace, name)
-    budgets, status = budgets_of(inventory, namespace), status_of(resource.status)
-    snapshot = replace(snapshot_of(inventory, pods, [namespace]), budgets=budgets)
+    snapshot = snapshot_of(inventory, pods, [namespace])
+    snapshot = replace(snapshot, budgets=budgets_of(inventory, namespace))
     return IngressDaemonSetExplanation(
         ingress_daemonset=f"{namespace}/{name}",
         questions=(Question("create", predict(creation_of(INGRESS_DAEMONSETS, raw), snapshot)),),
         nodes=tuple(_on_nodes(resource, nodes, pods, snapshot)),
-        conditions={
-            each.type: ": ".join(filter(None, (each.status, each.message))) for each in status.conditions
-        },
-        course=status.rollout,
-        history=status.history,
+        status=resource.stored,
         now=snapshot.now,
         events=latest(found),
-        waves=status.waves,
     )
 
 
