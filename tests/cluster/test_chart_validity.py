@@ -16,6 +16,7 @@ from dev.lab.manifests import DEPLOY
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most
 from kube.client import Resource
+from kube.resources import DEPLOYMENTS
 from tests.charts import SETS
 from tests.cluster.elasticity import await_account
 
@@ -129,3 +130,21 @@ def test_the_priority_level_of_the_flow_schema_exists(judge: Lab) -> None:
         assert judge.wait(dangling, 60, "the API server to judge the FlowSchema") == "False"
     finally:
         judge.client.delete(FLOW_SCHEMAS, name)
+
+
+def test_a_leader_without_an_election_ends_before_the_first_that_is_elected(judge: Lab) -> None:
+    where = ("scaled", str(chart.CHART), "--namespace", NAMESPACE, "--set=ipReservation.enabled=false")
+    alone = ("--set=config.leaderElectionEnable=false", "--set=controllers.replicaCount=1")
+
+    def strategy(command: str, *values: str) -> str:
+        judge.helm(command, *where, *values)
+        found = judge.client.get(DEPLOYMENTS, "scaled-drawbridge-controllers", NAMESPACE)
+        return str(found["spec"]["strategy"]["type"])
+
+    try:
+        assert strategy("install") == "RollingUpdate"
+        assert strategy("upgrade", *alone) == "Recreate"
+        assert strategy("upgrade") == "Recreate"
+        assert strategy("upgrade") == "RollingUpdate"
+    finally:
+        judge.helm("uninstall", "scaled", "--namespace", NAMESPACE)

@@ -296,3 +296,8 @@ wait for a webhook, so there every webhook fails open. */}}
 {{- eq (toString .enabled) "auto" | ternary (gt (len .apiServers) 0) .enabled }}
 {{- end }}
 {{- end }}
+
+{{/* The configuration of the release as it is in the cluster; nothing before its installation, and without a cluster. */}}
+{{- define "drawbridge.deployedConfig" -}}
+{{- lookup "v1" "ConfigMap" .Release.Namespace (printf "%s-config" (include "drawbridge.fullname" .)) | dig "data" "config.yaml" "" }}
+{{- end }}

@@ -94,9 +94,7 @@ pre-upgrade,pre-rollback
 {{/* Whether the cluster still has the feature, by the configuration or by the webhook: an upgrade may have failed halfway. */}}
 {{- define "drawbridge.featureIsInstalled" -}}
 {{- $name := include "drawbridge.fullname" .root -}}
-{{- $config := lookup "v1" "ConfigMap" .root.Release.Namespace (printf "%s-config" $name) -}}
-{{- $settings := dig "data" "config.yaml" "" $config | fromYaml -}}
-{{- if dig .feature "enabled" false $settings -}}
+{{- if include "drawbridge.deployedConfig" .root | fromYaml | dig .feature "enabled" false -}}
 true
 {{- else -}}
 {{- $webhook := .webhook -}}
