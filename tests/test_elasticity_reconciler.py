@@ -127,7 +127,7 @@ def test_how_long_pods_are_gated_is_told_by_the_clock_of_the_leader_alone(ahead:
     before = GATE_SECONDS._sum.get()
     world.leader.let_go()
 
-    assert GATE_SECONDS._sum.get() - before == 7.0
+    assert GATE_SECONDS._sum.get() - before == pytest.approx(7.0)
 
 
 BUDGETS = MaxSuperPods(budgets=(Budget(namespaces=("shop",), max_pods=1),))
@@ -174,6 +174,22 @@ def test_pods_count_while_the_super_node_that_they_are_on_is_registered_again() 
     world.leader.nodes = sorted_out([node(HOME), node(AWAY)])
     world.leader.settle(2)
     assert len(world.cluster.writes) > writes, "it is a local node now"
+
+
+def test_the_oldest_pod_goes_first_of_whichever_workload() -> None:
+    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    (placed,) = world.create(1, n="0")
+    world.leader.settle(1)
+    waiting = []
+    for key in "hgfedcba":
+        world.clock.advance(1.0)
+        waiting += world.create(1, key, n="0")
+        world.leader.look()
+    for oldest in waiting:
+        world.cluster.remove(placed)
+        world.leader.look()
+        (placed,) = world.cluster.names(lambda pod: pod.placed == "super")
+        assert placed == oldest
 
 
 def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ from controllers.elasticity.nodes import WatchedNode, matters, tier_of
 from controllers.elasticity.open_gates import keep_open
 from controllers.elasticity.patches import TO_SUPER_NODES, cost_change
 from controllers.elasticity.planner import STANDSTILL, Past, plan, stands_still
-from controllers.elasticity.pods import KEPT, Observed, Pod, keep_only, oldest_first
+from controllers.elasticity.pods import KEPT, Observed, Pod, born, keep_only, oldest_first
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home import reconciler as return_home
 from controllers.elasticity.room import SuperNodes, counts, waits
@@ -46,6 +47,7 @@ PERIOD = 5.0
 RETRY = Backoff(base=1.0, cap=15.0)
 CHECK = 0.5
 """Seconds within which a change of the settings is seen."""
+LAST = (math.inf, 0, "")
 READ = KEPT | {MODE}
 """The annotations that a decision reads."""
 
@@ -147,7 +149,7 @@ class Elasticity:
         if not self._takeover.is_over(key):
             return None  # the takeover queues the key
         with self._deciding:  # one at a time: the next one finds assumed what this one decides
-            self._writer.short.add(key)  # before it reads, so that it misses no room that is given back
+            self._writer.short.setdefault(key, LAST)  # before it reads, so that it misses no room given back
             assumed = self._writer.assumed.copy()
             now = self._clock.now()
             snapshot = self._sources.snapshot(key, assumed, now)
@@ -165,8 +167,10 @@ class Elasticity:
             made = plan(snapshot, super_nodes, past)
             self._unstarted.remember(made.actions, snapshot.cluster.settings.home_failover.home_after)
             self._writer.start(made.actions)
-            if not super_nodes.quota.was_short:
-                self._writer.short.discard(key)
+            if super_nodes.quota.was_short:
+                self._writer.short[key] = min(born(pod) for pod in snapshot.pods if pod.unbound)
+            else:
+                self._writer.short.pop(key, None)
         for event in made.events:
             self.reporter.once(event.pod, event.reason, event.why, event.type)
         self.reporter.wait(made.waits)

@@ -444,15 +444,15 @@ def spec_of(pod: Pod) -> dict[str, Any]:
     return spec
 
 
-def oldest_first(pods: Iterable[Pod]) -> list[Pod]:
+def born(pod: Pod) -> tuple[float, int, str]:
     """Those of one second by their names, of which web-9 comes before web-10."""
+    at = pod.metadata
+    created = at.creation_timestamp.timestamp() if at.creation_timestamp else 0.0
+    return created, len(at.name), at.name
 
-    def age(pod: Pod) -> tuple[float, int, str]:
-        at = pod.metadata
-        created = at.creation_timestamp.timestamp() if at.creation_timestamp else 0.0
-        return created, len(at.name), at.name
 
-    return sorted(pods, key=age)
+def oldest_first(pods: Iterable[Pod]) -> list[Pod]:
+    return sorted(pods, key=born)
 
 
 def facets(pod: Pod) -> Iterable[str]:

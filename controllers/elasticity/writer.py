@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from operator import itemgetter
 
 import structlog
 
@@ -38,8 +39,11 @@ class Writer:
         self.assumed: dict[str, Action] = {}
         """One action for each pod at most, by uid. To be copied before pods are read: it goes when they show it."""
         self._queue, self._enqueue, self._clock = queue, enqueue, clock
-        self.short: set[str] = set()
-        """The keys whose last decision found no room; they are decided again when some is given back."""
+        self.short: dict[str, tuple[float, int, str]] = {}
+        """The keys whose last decision found no room, by when the first pod that waits was born.
+
+        They are decided again when some is given back.
+        """
         self._refusals: dict[str, tuple[int, float]] = {}
         """By uid: how many in a row, and until when the pod rests."""
 
@@ -52,7 +56,7 @@ class Writer:
 
     def give_back(self) -> None:
         """There may be room again."""
-        for key in list(self.short):
+        for key, _ in sorted(self.short.copy().items(), key=itemgetter(1)):
             self._enqueue(key)
 
     def start(self, actions: Iterable[Action]) -> None:
