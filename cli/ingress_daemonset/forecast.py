@@ -17,11 +17,11 @@ from cli.explain.kinds import ingress_daemonsets_of
 from cli.ingress_daemonset.explanation import readable_or_failure
 from cli.ingress_daemonset.rollouts import restart
 from cli.inventory import Inventory
-from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
+from cli.output import Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, pass_session
 from cli.simulate.values import Change, Effect
 from controllers.ingress_daemonset.children import LONG_AGO, Workload, Writes
-from controllers.ingress_daemonset.forecast import Left, Pause, Step, WavePause, forecast
+from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
 from controllers.ingress_daemonset.pacing import resolved
 from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import Pace, pace_of
@@ -46,73 +46,56 @@ def rollout_command(session: Session, name: str, images: tuple[str, ...]) -> Non
     session.show(simulated(Inventory(session.cluster), session.namespace, name, images))
 
 
-class Wave(Document, frozen=True):
-    """Nodes that begin together."""
-
-    turns: tuple[Step, ...]
-
-
 class Rollout(Report, frozen=True):
-    """*remaining* nodes are estimated only; *pods_seconds* was measured on *measured* nodes, or is assumed without.
-
-    Others let a node be updated *waits_seconds* after its graces.
-    """
+    """What the *forecast* foresees at this *pace*."""
 
     ingress_daemonset: str
     what: str
-    nodes: int
-    budget: int
     budget_field: str
-    pods_seconds: float
-    waits_seconds: float
-    measured: int
     paused: bool
-    waves: tuple[Wave, ...]
-    not_updated: tuple[Left, ...]
-    remaining: int
-    ends_at: datetime | None
     now: datetime
     assumptions: tuple[str, ...]
-    pause: Pause | None = None
-    wave_pauses: tuple[WavePause, ...] = ()
+    pace: Pace
+    forecast: Forecast
 
     def parts(self, now: datetime) -> Iterator[Part]:
-        yield title(f"Rollout of {self.ingress_daemonset}, {self.what}: {_end(self)}")
-        waits = f", from {self.waits_seconds:.0f}s after its graces on" if round(self.waits_seconds) else ""
-        source = f"the median of the last update of {self.measured} nodes"
+        yield title(f"Rollout of {self.ingress_daemonset}, {self.what}: {_end(self.forecast, self.now)}")
+        ahead, pace = self.forecast, self.pace
+        waits = f", from {pace.waits:.0f}s after its graces on" if round(pace.waits) else ""
+        source = f"the median of the last update of {pace.measured} nodes"
         yield (
-            f"{count_of(self.nodes, 'node')}, at most {self.budget} at a time ({self.budget_field});"
-            f" pods take {self.pods_seconds:.0f}s on a node{waits}"
-            f" ({source if self.measured else 'assumed: no rollout has been measured yet'})."
+            f"{count_of(ahead.nodes, 'node')}, at most {ahead.limit} at a time ({self.budget_field});"
+            f" pods take {pace.pods:.0f}s on a node{waits}"
+            f" ({source if pace.measured else 'assumed: no rollout has been measured yet'})."
         )
         if self.paused:
             yield warning("It is paused: this is what happens once it is resumed.")
         for each in self.assumptions:
             yield f"Assumed: {each}."
-        rows = [_row(number, wave, now) for number, wave in enumerate(self.waves, start=1)]
+        rows = [_row(number, wave, now) for number, wave in enumerate(ahead.waves, start=1)]
         yield Table(
             ("WAVE", "BEGINS", "PODS REPLACED", "BACK", "NODES", "ALL NODES"),
             rows,
             empty="No node has to be updated.",
             wide=1,
         )
-        if self.pause:
-            began, seconds = _after(self.pause.begins_at, now), self.pause.seconds
+        if ahead.pause:
+            began, seconds = _after(ahead.pause.begins_at, now), ahead.pause.seconds
             goes_on = "with drawbridge rollout promote, and the time until then is not counted"
             if seconds is not None:
                 goes_on = f"after {duration(seconds)}"
             yield f"After {began}, it is paused for its canary: it goes on {goes_on}."
-        for paused in self.wave_pauses:
+        for paused in ahead.wave_pauses:
             wave = f"wave {paused.wave}" if paused.wave else f"the wave of nodes without {paused.label}"
             began = _after(paused.begins_at, now)
             yield f"After {began}, {wave} is complete: the next one begins after {duration(paused.seconds)}."
-        if self.remaining:
-            more = count_of(self.remaining, "more node follows", "more nodes follow")
+        if ahead.remaining:
+            more = count_of(ahead.remaining, "more node follows", "more nodes follow")
             yield f"{more} in the same way; the time for that is estimated."
-        if self.not_updated:
+        if ahead.left:
             yield Table(
                 ("NOT UPDATED", "PHASE", "WHY"),
-                [(each.node, each.phase, each.why) for each in self.not_updated],
+                [(each.node, each.phase, each.why) for each in ahead.left],
             )
 
 
@@ -148,26 +131,16 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
     rollouts, course = snapshot.rollouts(), snapshot.resource.stored.rollout
     # As the leader estimates the end.
     pace = pace_of(rollouts, (course and course.started_at) or LONG_AGO)
-    ahead = forecast(snapshot, pace)
     rolling = snapshot.resource.spec.update_strategy.rolling_update
     return Rollout(
         ingress_daemonset=f"{namespace}/{name}",
         what=what,
-        nodes=ahead.nodes,
-        budget=ahead.limit,
         budget_field="maxUnavailableNodes" if rolling.detaches else "maxDegradedNodes",
-        pods_seconds=pace.pods,
-        waits_seconds=pace.waits,
-        measured=pace.measured,
         paused=stored["spec"].get("paused", False),
-        waves=tuple(Wave(tuple(wave)) for wave in ahead.waves),
-        not_updated=ahead.left,
-        remaining=ahead.remaining,
-        ends_at=ahead.ends_at,
         now=now,
         assumptions=tuple(_assumptions(snapshot.resource, pace)),
-        pause=ahead.pause,
-        wave_pauses=ahead.wave_pauses,
+        pace=pace,
+        forecast=forecast(snapshot, pace),
     )
 
 
@@ -210,24 +183,24 @@ def _assumptions(resource: IngressDaemonSet, pace: Pace) -> Iterator[str]:
         yield f"open connections end with the graces, though they are waited for up to {longest} longer for each turn"
 
 
-def _end(found: Rollout) -> str:
+def _end(found: Forecast, now: datetime) -> str:
     if found.ends_at is None and found.remaining:
         return "its end is not known"
     if found.ends_at is None:
-        return "it does not end" if found.not_updated else "nothing to do"
+        return "it does not end" if found.left else "nothing to do"
     about = "about " if found.remaining else ""
-    ends = f"ends {about}at {found.ends_at:%Y-%m-%d %H:%M:%S} UTC, in {_after(found.ends_at, found.now)}"
-    return f"{ends}, without {count_of(len(found.not_updated), 'node')}" if found.not_updated else ends
+    ends = f"ends {about}at {found.ends_at:%Y-%m-%d %H:%M:%S} UTC, in {_after(found.ends_at, now)}"
+    return f"{ends}, without {count_of(len(found.left), 'node')}" if found.left else ends
 
 
-def _row(number: int, wave: Wave, now: datetime) -> tuple[str, ...]:
-    first, names = wave.turns[0], [each.node for each in wave.turns]
+def _row(number: int, wave: Sequence[Step], now: datetime) -> tuple[str, ...]:
+    first, names = wave[0], [each.node for each in wave]
     more = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
-    replaced = max((each.replaced_at for each in wave.turns if each.replaced_at), default=None)
+    replaced = max((each.replaced_at for each in wave if each.replaced_at), default=None)
     back = (
         None
-        if any(each.ends_at is None for each in wave.turns)
-        else max(each.ends_at for each in wave.turns if each.ends_at)
+        if any(each.ends_at is None for each in wave)
+        else max(each.ends_at for each in wave if each.ends_at)
     )
     times = (_after(moment, now) for moment in (first.begins_at, replaced, back))
     return (str(number), *times, ", ".join(names[:NAMED]) + more, ", ".join(names))
