@@ -168,6 +168,7 @@ OF_APIS = {
 """API groups with versions, which look like keys."""
 OF_KUBERNETES = {
     "failure-domain.beta.kubernetes.io",
+    "kubernetes.io",
     "node.kubernetes.io",
     "apps.kubernetes.io",
     "cloud.tencent.com",
