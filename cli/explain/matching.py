@@ -44,6 +44,11 @@ class ApiRequest:
     dry_run: bool = False
 
     @property
+    def removes_a_pod(self) -> bool:
+        asked = self.operation, self.resource.plural, self.resource.subresource
+        return asked in (("DELETE", "pods", ""), ("CREATE", "pods", "eviction"))
+
+    @property
     def admission(self) -> dict[str, Any]:
         """The variable ``request`` of match conditions: without the objects."""
         given, asked = self.object or self.old_object or {}, self.resource

@@ -15,8 +15,9 @@ import msgspec
 
 from api.ingress_daemonset.types import IngressDaemonSet
 from api.ip_reservation import PATH as RESERVES
+from api.ip_reservation import records_of
 from api.same_address import CalicoIPAM
-from api.standing import CONDITION, RESERVED
+from api.standing import CONDITION, RESERVED, STANDING, epoch_of, epoch_of_condition
 from calico.segment import IPReservation, Record
 from cli.explain.matching import RULES, ApiRequest, Outcome, Verdict, judge
 from cli.installation import RegisteredWebhook
@@ -183,7 +184,7 @@ def _found(objects: Mapping[str, Raw], key: str, kind: type[T]) -> T:
 
 @dataclass(frozen=True)
 class Prediction:
-    """*answers* of Drawbridge's webhooks, *others* that are called, too, and the *records* that would be reserved.
+    """*answers* of Drawbridge's webhooks, *others* that are called, too, and the *records* that are reserved then.
 
     *budget* is why a PodDisruptionBudget refuses an eviction after admission, or why that is not known.
     """
@@ -220,9 +221,7 @@ class Prediction:
     @property
     def why_not_reserved(self) -> str:
         """Of the webhooks that reserve addresses; nothing for other requests."""
-        asked = self.request.operation, self.request.resource.plural, self.request.resource.subresource
-        removes_a_pod = asked in (("DELETE", "pods", ""), ("CREATE", "pods", "eviction"))
-        if removes_a_pod and all(each.webhook.path != RESERVES for each in self.answers):
+        if self.request.removes_a_pod and all(each.webhook.path != RESERVES for each in self.answers):
             return UNREGISTERED
         answer = self.answer(RESERVES)
         return answer.effect if answer and answer.by != RULES else ""
@@ -264,10 +263,28 @@ def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
                 verdict, why=_decide(not_called[registered.path], parsed).audit.get("skipped", "")
             )
         answers.append(verdict)
-    pod = snapshot.pods.get(f"{request.namespace}/{request.name}")
-    is_eviction = request.resource.subresource == "eviction"
-    budget = refusal(msgspec.convert(pod, Pod), snapshot.budgets) if pod and is_eviction else ""
+    stored, budget = snapshot.pods.get(f"{request.namespace}/{request.name}"), ""
+    if stored and request.removes_a_pod:
+        pod = msgspec.convert(stored, Pod)
+        ledger.records = ledger.records or tuple(_reserved_ahead(pod, snapshot))
+        budget = refusal(pod, snapshot.budgets) if request.resource.subresource else ""
     return Prediction(request, tuple(answers), tuple(others), ledger.records, budget)
+
+
+def epoch(snapshot: Snapshot) -> str | None:
+    """In which annotations of pods that are reserved ahead count."""
+    conditions = (each for webhook in snapshot.webhooks for each in webhook.match_conditions)
+    return next(
+        (found for each in conditions if (found := epoch_of_condition(each.name, each.expression))), None
+    )
+
+
+def _reserved_ahead(pod: Pod, snapshot: Snapshot) -> Sequence[Record]:
+    """What stays reserved when *pod* goes."""
+    of = epoch_of(pod)
+    if of is None or of != epoch(snapshot):
+        return ()
+    return records_of(pod, snapshot.settings.ip_reservation, reason=STANDING, at=snapshot.now)
 
 
 def _decide(webhook: Webhook, request: Request) -> Decision:

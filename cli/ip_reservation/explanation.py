@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
 
 from api.same_address import IP_ADDRS, CalicoIPAM, Ending, open_promise, plan_ending, promises_of
-from api.standing import epoch_of_condition
 from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located, overlap, range_of
 from calico.segment import IPReservation, Record, canonical
 from cli.cluster import attempt
@@ -34,6 +33,7 @@ from cli.explain.prediction import (
     Question,
     RecordingLedger,
     Snapshot,
+    epoch,
     question_table,
     questions_about_pod,
 )
@@ -300,14 +300,6 @@ def predicted(_: Inventory) -> Make:
         )
 
     return webhooks
-
-
-def epoch(snapshot: Snapshot) -> str | None:
-    """In which annotations of pods that are reserved ahead count."""
-    conditions = (each for webhook in snapshot.webhooks for each in webhook.match_conditions)
-    return next(
-        (found for each in conditions if (found := epoch_of_condition(each.name, each.expression))), None
-    )
 
 
 def snapshot_with_segments(inventory: Inventory, pods: Iterable[Raw]) -> Snapshot:

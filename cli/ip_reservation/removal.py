@@ -13,16 +13,9 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from api.ip_reservation import (
-    NAMESPACE_LABEL,
-    NAMESPACE_LABEL_VALUES,
-    SAME_ADDRESS_PATH,
-    records_of,
-    unselected,
-)
+from api.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, SAME_ADDRESS_PATH, unselected
 from api.ip_reservation import PATH as RESERVES
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
-from api.standing import STANDING, epoch_of
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, body
 from cli.errors import Failure
 from cli.explain.kinds import snapshot_of
@@ -37,7 +30,7 @@ from cli.explain.prediction import (
     predict,
 )
 from cli.inventory import Inventory
-from cli.ip_reservation.explanation import epoch, snapshot_with_segments
+from cli.ip_reservation.explanation import snapshot_with_segments
 from cli.ip_reservation.pools import Headroom, headroom, headroom_parts
 from cli.ip_reservation.reservations import address_of, counted, segments_if_any, stored_in
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
@@ -349,7 +342,7 @@ def removal(
     segments = segments_if_any(inventory)
     snapshot = (snapshot_with_segments if comes_back else snapshot_of)(inventory, [pod.raw for pod in pods])
     by_name = sorted(pods, key=lambda pod: pod.key)
-    predicted = [(pod, _predicted(pod, request(pod.raw), snapshot)) for pod in by_name]
+    predicted = [(pod, predict(request(pod.raw), snapshot)) for pod in by_name]
     reserved = tuple(
         ReservedIP(address_of(record.cidr), pod.key, record.node, record.owner)
         for pod, ahead in predicted
@@ -378,15 +371,6 @@ def removal(
         returning=back,
         problem=UNREGISTERED if RESERVES in unregistered(snapshot.settings, registered) else "",
     )
-
-
-def _predicted(pod: StoredPod, request: ApiRequest, snapshot: Snapshot) -> Prediction:
-    """With records of what was reserved ahead, too: it stays reserved, and counts from then on."""
-    ahead, of = predict(request, snapshot), epoch_of(pod)
-    if of is None or of != epoch(snapshot):
-        return ahead
-    records = records_of(pod, snapshot.settings.ip_reservation, reason=STANDING, at=snapshot.now)
-    return dataclasses.replace(ahead, records=records)
 
 
 def scale_in(
