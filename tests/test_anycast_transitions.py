@@ -81,11 +81,15 @@ def test_a_node_waits_since_it_was_created_or_last_closed() -> None:
     assert closed_since(transitions_of(noted(OPEN)), created) is None
 
 
-@pytest.mark.parametrize(("ago", "is_late"), [(60, False), (660, True)])
+@pytest.mark.parametrize(
+    ("ago", "announced_for", "is_late"),
+    [(60, "0s", False), (660, "0s", True), (660, "30m", False), (2460, "30m", True)],
+)
 def test_the_command_finds_a_node_late_that_was_closed_long_ago_however_old_it_is(
-    ago: int, is_late: bool
+    ago: int, announced_for: str, is_late: bool
 ) -> None:
     api = cli.installed("anycastIP")
+    cli.configure(api, "anycastIP", allowList={"enabled": True, "announceBefore": announced_for})
     metadata = noted(OPEN).metadata
     closed = with_transition(Node(metadata), NOW - timedelta(seconds=ago), CLOSED, "eip-0")
     node = {

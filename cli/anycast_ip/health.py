@@ -29,8 +29,9 @@ from kube.types import Node
 from settings import Settings
 
 QUOTAS = "docs/how-to/runbooks/platform.md#drawbridgecloudquotalow"
-TAINTED = timedelta(minutes=10)
-"""How long a node usually waits for its address, at most."""
+MINUTE = timedelta(minutes=1)
+TAINTED = 10 * MINUTE
+"""How long a node usually waits for its address, at most, beside the time for which that is announced."""
 
 
 class AnycastIP(Overview, frozen=True):
@@ -57,12 +58,13 @@ def look(inventory: Inventory) -> tuple[AnycastIP, Iterable[Problem]]:
     labels = ",".join(f"{key}={value}" for key, value in settings.node_labels.items())
     selected = [node for node in inventory.nodes(labels) if wanted(node, settings)]
     tainted = [node for node in selected if is_tainted(node)]
-    problems, latest = [*_quota_problems(inventory)], inventory.now() - TAINTED
+    usual = TAINTED + timedelta(seconds=settings.allow_list.wait)
+    problems, latest = [*_quota_problems(inventory)], inventory.now() - usual
     waiting = (each.metadata.name for each in tainted if (at := _changed_at(each)) and at < latest)
     if blocked := sorted(waiting):
         nodes = named(blocked, "still has", "still have")
         way_out = f"drawbridge explain node {blocked[0]}; docs/reference/names.md#events-anycast-ip"
-        problems.append(Problem(f"{nodes} the taint {TAINT.key} after 10 minutes", way_out))
+        problems.append(Problem(f"{nodes} the taint {TAINT.key} after {usual / MINUTE:.0f} minutes", way_out))
     names = tuple(sorted(each.metadata.name for each in tainted))
     without = tuple(sorted(node.metadata.name for node in selected if is_open_without(node)))
     return AnycastIP(len(selected), len(selected) - len(names), names, without), problems
