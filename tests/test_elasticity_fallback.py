@@ -30,14 +30,14 @@ POD = raw_pod(metadata={"annotations": {"LOCAL_REPLICAS": "1"}})
 class World:
     """One Lease at a fake API server, and what reads it."""
 
-    def __init__(self, **election: Any) -> None:
+    def __init__(self, ahead: float = 0.0, **election: Any) -> None:
         self.clock, self.api = FakeClock(0.0), FakeAPI()
         self.renew()
         self.reader = LeaseReader(
             self.api.client(),
             lambda: ELECTION.model_copy(update=election),
             clock=self.clock,
-            now=lambda: NOW + timedelta(seconds=self.clock()),
+            now=lambda: NOW + timedelta(seconds=self.clock() + ahead),
         )
 
     def renew(self) -> None:
@@ -97,8 +97,23 @@ def test_one_read_in_a_few_seconds_serves_all_pods() -> None:
 def test_a_server_that_has_just_started_goes_by_the_time_that_the_lease_names() -> None:
     world = World()
     world.clock.advance(600)
+    assert world.absence() == 0, "that is the time of another machine's clock"
+    world.wait(REFRESH, renewing=False)
 
-    assert world.absence() == 600 - DURATION
+    assert world.absence() == 600 + REFRESH - DURATION
+
+
+@pytest.mark.parametrize("ahead", [-300.0, 300.0])
+@pytest.mark.parametrize("period", [2.0, 10.0])
+def test_a_server_that_has_just_started_takes_no_leader_for_gone_by_its_own_clock(
+    ahead: float, period: float
+) -> None:
+    world = World(ahead, retry_period=period)
+    for second in range(60):
+        assert world.absence() == 0
+        world.clock.advance(1.0)
+        if second % period == period - 1:
+            world.renew()
 
 
 @pytest.mark.parametrize("error", [Unreachable("timed out"), Forbidden(403, "Forbidden", "not you")])

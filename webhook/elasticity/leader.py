@@ -24,7 +24,7 @@ from webhook.elasticity.daemon_sets import DaemonSetWebhook
 from webhook.elasticity.webhook import PlacementWebhook
 
 REFRESH = 5.0
-"""Seconds for which what was read is believed."""
+"""Seconds for which what was read is believed; longer where a leader takes longer to renew its Lease."""
 READ_TIMEOUT = 1.0
 
 log = structlog.stdlib.get_logger(__name__)
@@ -83,12 +83,13 @@ class LeaseReader:
             log.warning("leader lease not read", lease=election.resource_name, error=str(error))
         else:
             now = self._clock()
-            before = self._observed
-            self._observed = (
-                first_seen(spec, now, self._now()) if before is None else observe(before, spec, now)
-            )
-            self._absence = expired_for(self._observed, now)
-        self._next_read = self._clock() + REFRESH
+            if self._observed is None:
+                # What this says depends on the clocks of two machines, until the record has stayed as it is.
+                self._observed = first_seen(spec, now, self._now())
+            else:
+                self._observed = observe(self._observed, spec, now)
+                self._absence = expired_for(self._observed, now)
+        self._next_read = self._clock() + max(REFRESH, 2 * election.retry_period)
 
     def _spec(self, election: LeaderElection, timeout: float) -> LeaseSpec:
         name, namespace = election.resource_name, election.resource_namespace
