@@ -59,9 +59,7 @@ NETWORK = "docs/how-to/install.md#private-clusters-and-other-networks"
 SIMILAR = 0.8
 """How much of a label's name a slip leaves."""
 STYLES = {Verdict.WRONG: bad, Verdict.WARNING: warning, Verdict.SKIPPED: faint, Verdict.OK: good}
-ALWAYS: Needs = {
-    CONTROLLERS: [*access("create", "events"), *access("create", "leases", "coordination.k8s.io", OWN)]
-}
+ADMISSION = "admissionregistration.k8s.io"
 OF_USER = (
     *access("get", "secrets", "", OWN),
     *access("list", "nodes"),
@@ -195,8 +193,33 @@ def _reach_finding(what: str, problem: str | KubeError, *, client_ca: bool) -> F
 
 def needed(settings: Settings) -> Iterator[tuple[str, Access]]:
     """What our ServiceAccounts must be allowed, each with the program that needs it."""
-    rows = [ALWAYS, *(row for health in enabled(settings).values() for row in health.needs(settings))]
+    rows = [
+        *_always(settings),
+        *(row for health in enabled(settings).values() for row in health.needs(settings)),
+    ]
     yield from ((program, each) for row in rows for program, accesses in row.items() for each in accesses)
+
+
+def _always(settings: Settings) -> Iterator[Needs]:
+    """Whatever features are on."""
+    certs, election = settings.certs, settings.leader_election
+    lease = ("leases", "coordination.k8s.io", OWN)
+    yield {CONTROLLERS: [*access("create", "events"), *access("create", *lease)]}
+    if election.leader_elect:
+        yield {CONTROLLERS: access("get update", *lease, election.resource_name)}
+    if certs.mode == "self-managed":
+        yield {
+            CONTROLLERS: [
+                *access("create", "secrets", "", OWN),
+                *access("get update", "secrets", "", OWN, certs.secret_name),
+                *access(
+                    "get update", "validatingwebhookconfigurations", ADMISSION, "", certs.configuration_name
+                ),
+                *access(
+                    "get update", "mutatingwebhookconfigurations", ADMISSION, "", certs.configuration_name
+                ),
+            ]
+        }
 
 
 def _permissions(inventory: Inventory) -> Iterator[Finding]:

@@ -186,14 +186,16 @@ def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
         ), (program, access)
 
 
-def test_the_lease_that_the_webhook_must_read_is_the_one_of_the_installation() -> None:
-    def asked(**election: object) -> list[Access]:
+def test_the_lease_that_is_asked_about_is_the_one_of_the_installation() -> None:
+    def asked(**election: object) -> set[tuple[str, str, str]]:
         settings = {"elasticity": {"enabled": True}, "leaderElection": election}
-        return [
-            each
-            for _, each in needed(Settings.model_validate(settings))
-            if (each.verb, each.resource) == ("get", "leases")
-        ]
+        found = needed(Settings.model_validate(settings))
+        return {
+            (program, each.verb, each.name)
+            for program, each in found
+            if each.resource == "leases" and each.name
+        }
 
-    assert asked(resourceName="gate") == [Access("get", "leases", "coordination.k8s.io", "own", "gate")]
-    assert asked(leaderElect=False) == [], "no role has it"
+    of_controllers = {(CONTROLLERS, verb, "gate") for verb in ("get", "update")}
+    assert asked(resourceName="gate") == {(WEBHOOK, "get", "gate"), *of_controllers}
+    assert asked(leaderElect=False) == set(), "there is none"
