@@ -146,8 +146,8 @@ def _pausing(namespace: str) -> Access:
 
 def _nodes(snapshot: Snapshot, rollout: Rollout) -> Nodes:
     rollouts, rolling = snapshot.rollouts(), snapshot.resource.spec.update_strategy.rolling_update
-    # The leader's own, which the status has: only the leader asks health checkers.
-    reasons = {each.node: each.reason for each in rollout.waiting_for}
+    # The leader's own, which the status has: only the leader asks health checkers, and is refused.
+    reasons = {(each.node, each.phase): each.reason for each in rollout.waiting_for}
     nodes = tuple(_node(each, reasons, snapshot.now) for each in rollouts)
     counted = Counter(each.shown for each in nodes)
     return Nodes(
@@ -161,11 +161,11 @@ def _nodes(snapshot: Snapshot, rollout: Rollout) -> Nodes:
     )
 
 
-def _node(each: NodeRollout, reasons: Mapping[str, str], now: datetime) -> NodeView:
+def _node(each: NodeRollout, reasons: Mapping[tuple[str, str], str], now: datetime) -> NodeView:
     name, mark = each.node.name, each.node_mark or each.deployment_mark
     is_detached = each.phase is Phase.DETACHING and each.safe_at is not None
     state = NodeState.DETACHED if is_detached else NodeState[each.phase.name]
-    reason = reasons[name] if each.is_detaching and name in reasons else why(each, now)
+    reason = reasons.get((name, each.phase)) or why(each, now)
     return NodeView(name, state, reason, mark.at if mark else None)
 
 

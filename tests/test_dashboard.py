@@ -119,6 +119,17 @@ def test_every_page_has_landmarks_and_named_tables(page: Page, world: World, pat
     assert not re.search(r"<th[ >](?!scope|ead)", text.replace("<thead>", ""))
 
 
+def test_why_a_node_waits_is_what_the_leader_says(api: FakeAPI, page: Page, world: World) -> None:
+    """It knows what the API server refuses."""
+    raw = api.get(ROLLOUTS, "web", "edge")
+    raw["spec"]["template"]["spec"]["containers"][0]["image"] = "proxy:9"
+    refused = {"node": max(world.nodes), "phase": "Outdated", "reason": "the API server refuses to change it"}
+    raw["status"] = raw.get("status", {}) | {"waitingFor": [refused]}
+    api.put(ROLLOUTS, raw)
+
+    assert "the API server refuses to change it" in page.text("/rollouts")
+
+
 def test_a_canary_is_shown_and_promoted(api: FakeAPI, page: Page, world: World) -> None:
     raw = api.get(ROLLOUTS, "web", "edge")
     revision = revision_of_template(raw["spec"]["template"])
