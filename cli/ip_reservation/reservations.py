@@ -276,11 +276,14 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
             order = ",".join(dict.fromkeys((*segment.to_be_released, *entries)))
             changes = {**laid_open(metadata, {RELEASE: order}), "resourceVersion": metadata.resource_version}
             client.patch(resource, metadata.name, {"metadata": changes})
+        others = [each for each in unmanaged_entries(segments) if not each[0].startswith(HELD)]
         for cidr, (record, _) in by_address(segments).items():
             if address_of(cidr) in named:
                 soon = f"within {duration(settings.release_period)}"
                 when = soon if record.ended else f"when pod {record.namespace}/{record.pod} is gone"
-                say(f"{address_of(cidr)}: the leader releases it {when}")
+                kept = kept_by(cidr, others)
+                still = f"; {kept}, which Drawbridge does not manage, keeps it reserved" if kept else ""
+                say(f"{address_of(cidr)}: the leader releases it {when}{still}")
         for hold in held:
             client.delete(resource, hold.metadata.name, preconditions={"uid": hold.metadata.uid or None})
             say(f"{address_of(hold.spec.reserved_cidrs[0])}: no longer held by hand")
