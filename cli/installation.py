@@ -17,6 +17,7 @@ from kube.types import ObjectMeta, Value
 from settings import Settings
 
 WEBHOOKS_END_IN = ".drawbridge.io"
+OF_KUBE_SYSTEM = f"-kube-system{WEBHOOKS_END_IN}"
 CHART = "drawbridge"
 NAME, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 COMPONENT, VERSION = "app.kubernetes.io/component", "app.kubernetes.io/version"
@@ -218,8 +219,9 @@ class Installed:
 
     @property
     def paths(self) -> list[str]:
-        """Of the webhook server, that the API server calls."""
-        return sorted({each.path for each in webhooks_in(self.configurations) if each.is_ours} - {""})
+        """Of the webhook server, that the API server calls, and not for kube-system alone."""
+        ours = (each for each in webhooks_in(self.configurations) if each.is_ours)
+        return sorted({each.path for each in ours if not each.name.endswith(OF_KUBE_SYSTEM)} - {""})
 
     @property
     def version(self) -> str:

@@ -44,6 +44,15 @@ def test_a_dry_run_that_our_webhooks_mark_is_fine() -> None:
     assert {*verdicts(api, "webhook server from the API server")} == {"ok"}
 
 
+def test_the_webhook_of_kube_system_stands_in_for_no_other() -> None:
+    api = cli.installed()
+    [held] = api.list(cli.CONFIGURATIONS)
+    left = [each for each in held["webhooks"] if each["name"] == "ip-reservation-kube-system.drawbridge.io"]
+    api.put(cli.CONFIGURATIONS, held | {"webhooks": left})
+
+    assert verdicts(api, "webhook configurations") == ["wrong"]
+
+
 def test_a_webhook_without_a_ca_is_found_beside_one_that_has_it() -> None:
     api = cli.installed("elasticity")
     [held] = api.list(cli.resource("MutatingWebhookConfiguration"))
