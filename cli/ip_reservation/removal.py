@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from api.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, SAME_ADDRESS_PATH, unselected
 from api.ip_reservation import PATH as RESERVES
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
-from calico.segment import MANAGED_BY, MANAGER, IPReservation, body
+from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
 from cli.errors import Failure
 from cli.explain.kinds import snapshot_of
 from cli.explain.matching import ApiRequest
@@ -48,13 +48,6 @@ NAME = "simulated"
 PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
-class ReservedIP(Document, frozen=True):
-    ip: str
-    pod: str
-    node: str
-    owner: str
-
-
 class Unreserved(Document, frozen=True):
     """A pod that goes, and whose IPs are free at once."""
 
@@ -63,18 +56,11 @@ class Unreserved(Document, frozen=True):
     why: str
 
 
-class Kept(Document, frozen=True):
-    """A pod that a drain leaves where it is."""
+class Staying(Document, frozen=True):
+    """A pod that a drain leaves where it is, or that is not removed at the first attempt: a drain tries again."""
 
     pod: str
     why: str
-
-
-class Denied(Document, frozen=True):
-    """A pod that is not removed at the first attempt: a drain tries again."""
-
-    pod: str
-    message: str
 
 
 class Removal(Report, frozen=True):
@@ -85,10 +71,10 @@ class Removal(Report, frozen=True):
     """
 
     what: str
-    reserved: tuple[ReservedIP, ...]
+    reserved: tuple[Record, ...]
     not_reserved: tuple[Unreserved, ...]
-    kept: tuple[Kept, ...]
-    denied: tuple[Denied, ...]
+    kept: tuple[Staying, ...]
+    denied: tuple[Staying, ...]
     unknown: tuple[str, ...]
     counted: int
     most: int
@@ -99,10 +85,10 @@ class Removal(Report, frozen=True):
 
     @property
     def beyond(self) -> int:
-        return max(0, self.counted + len({each.ip for each in self.reserved}) - self.most)
+        return max(0, self.counted + len({each.cidr for each in self.reserved}) - self.most)
 
     def parts(self, now: datetime) -> Iterator[Part]:
-        going = len({each.pod for each in self.reserved}) + len(self.not_reserved)
+        going = len({each.uid for each in self.reserved}) + len(self.not_reserved)
         yield title(
             f"{self.what}: {count_of(len(self.reserved), 'IP')} reserved, {count_of(going, 'pod')} removed"
         )
@@ -117,7 +103,10 @@ class Removal(Report, frozen=True):
             yield warning(f"Taken to be called, as it is not known: {each}")
         yield Table(
             ("RESERVED", "POD", "NODE", "OWNER"),
-            [(each.ip, each.pod, each.node, each.owner) for each in self.reserved],
+            [
+                (address_of(each.cidr), f"{each.namespace}/{each.pod}", each.node, each.owner)
+                for each in self.reserved
+            ],
             empty="No IP is reserved.",
             wide=2,
         )
@@ -131,7 +120,7 @@ class Removal(Report, frozen=True):
             ]
             yield Table(("COMES BACK", "HAD", "GETS", "BECAUSE"), back)
         if self.denied:
-            yield Table(("DENIED AT FIRST", "WHY"), [(each.pod, each.message) for each in self.denied])
+            yield Table(("DENIED AT FIRST", "WHY"), [(each.pod, each.why) for each in self.denied])
         if self.kept:
             yield Table(("STAYS", "WHY"), [(each.pod, each.why) for each in self.kept])
         yield from headroom_parts(self.pools, self.pools_unknown)
@@ -304,7 +293,7 @@ def drain_command(session: Session, node: str) -> None:
     inventory = Inventory(session.cluster)
     inventory.get(NODES, node, None, Raw)
     pods = inventory.pods(Selection(field_selector=f"spec.nodeName={node}"))
-    kept = tuple(Kept(pod.key, why) for pod in pods if (why := stays(pod)))
+    kept = tuple(Staying(pod.key, why) for pod in pods if (why := stays(pod)))
     going = [pod for pod in pods if not stays(pod)]
     session.show(replace(removal(inventory, f"Draining node {node}", going, eviction_of), kept=kept))
 
@@ -343,15 +332,11 @@ def removal(
     snapshot = (snapshot_with_segments if comes_back else snapshot_of)(inventory, [pod.raw for pod in pods])
     by_name = sorted(pods, key=lambda pod: pod.key)
     predicted = [(pod, predict(request(pod.raw), snapshot)) for pod in by_name]
-    reserved = tuple(
-        ReservedIP(address_of(record.cidr), pod.key, record.node, record.owner)
-        for pod, ahead in predicted
-        for record in ahead.records
-    )
+    reserved = tuple(record for _, ahead in predicted for record in ahead.records)
     back = tuple(returning(predicted, snapshot)) if comes_back else ()
     kept = {ip for each in back if each.promised for ip in each.ips}
     # An IP that its own pod gets back takes no other one.
-    pools, unknown = headroom(inventory, segments, {each.ip for each in reserved} - kept)
+    pools, unknown = headroom(inventory, segments, {address_of(each.cidr) for each in reserved} - kept)
     registered = [each.path for each in snapshot.webhooks]
     return Removal(
         what=what,
@@ -362,7 +347,7 @@ def removal(
             if not ahead.records
         ),
         kept=(),
-        denied=tuple(Denied(pod.key, " ".join(ahead.denials)) for pod, ahead in predicted if ahead.denials),
+        denied=tuple(Staying(pod.key, " ".join(ahead.denials)) for pod, ahead in predicted if ahead.denials),
         unknown=tuple(dict.fromkeys(each for _, ahead in predicted for each in ahead.unknown)),
         counted=counted(segments),
         most=snapshot.settings.ip_reservation.max_count,
