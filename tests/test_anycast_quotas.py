@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from api.anycast_ip import QUOTAS, quotas_in
+from api.anycast_ip import QUOTAS, TAINT, quotas_in
 from cloud.types import Quota
+from controllers.anycast_ip.claim import claim_for, spare_for
 from controllers.anycast_ip.sources import annotation
-from dev.fake_api import FakeAPI
+from dev.fake_api import FakeAPI, merged
 from dev.lab.cloud import Knobs
+from kube.resources import CONFIG_MAPS, NODES
+from kube.types import Node
+from settings.anycast_ip import NEED_LABEL
 from tests import cli
-from tests.anycast_world import SETTINGS, open_lab
+from tests.anycast_world import SETTINGS, open_lab, stored
 from tests.dashboard import Page
 from tests.factories import NOW
 
@@ -66,6 +72,29 @@ def test_nodes_that_are_more_than_is_left_are_announced(api: FakeAPI) -> None:
     printed = cli.run(api, "simulate", "join", "2").output
     assert "More than is left: DAILY_EIP_APPLY." in printed
     assert "quota_left" not in printed
+
+
+@pytest.mark.parametrize(
+    ("address", "spares", "from_pool", "needed"),
+    [
+        pytest.param("", 0, 0, 3, id="a node that waits for an order is served first"),
+        pytest.param("", 1, 0, 2, id="or from the pool"),
+        pytest.param("eip-1", 1, 1, 1, id="one whose address is announced, say, needs no other"),
+    ],
+)
+def test_nodes_that_wait_already_count_as_far_as_they_need_an_address(
+    api: FakeAPI, address: str, spares: int, from_pool: int, needed: int
+) -> None:
+    tainted = {"taints": [msgspec.to_builtins(TAINT)], "providerID": "qcloud:///1/ins-n1"}
+    api.put(NODES, {"metadata": {"name": "n1", "labels": {NEED_LABEL: "true"}}, "spec": tainted})
+    waits = claim_for(msgspec.convert(api.get(NODES, "n1"), Node), SETTINGS, NOW)
+    spare = replace(spare_for("u2", SETTINGS, NOW), address="eip-2")
+    for claim in [replace(waits, address=address), *[spare] * spares]:
+        api.put(CONFIG_MAPS, merged(stored(claim), {"metadata": {"namespace": "drawbridge"}}))
+
+    orders: dict[str, Any] = cli.shown(api, "simulate", "join", "2")["orders"]
+    assert orders["fromPool"] == from_pool
+    assert {each["quota"]: each["needed"] for each in orders["quotas"]}["DAILY_EIP_APPLY"] == needed
 
 
 def test_the_page_shows_them_and_marks_what_is_nearly_used_up(api: FakeAPI) -> None:

@@ -48,9 +48,10 @@ OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id", LA
 
 
 class Quota(Document, frozen=True):
-    """*needed* of the cloud's quota; *left* is what the leader last read, and None where that is not known.
+    """*needed* of the cloud's quota, by nodes that wait already, too.
 
-    *limit* is then that of the account, else the usual one.
+    *left* is what the leader last read, and None where that is not known. *limit* is then that of the account, else the
+    usual one.
     """
 
     quota: str
@@ -62,10 +63,11 @@ class Quota(Document, frozen=True):
 
 
 class Orders(Document, frozen=True):
-    """*waiting* nodes are before the new ones; *seconds* from the first order to the last, for both.
+    """*waiting* nodes, which have no address yet, are before the new ones.
 
-    *from_pool* of the new ones get an idle address; *needed* is how many are ordered. Each address is announced for
-    *announced_for* seconds before it is bound, but *announced* of the idle ones have been for so long.
+    *seconds* is from the first order to the last, for both. *from_pool* of the new ones get an idle address; *needed*
+    is how many are ordered. Each address is announced for *announced_for* seconds before it is bound, but *announced*
+    of the idle ones have been for so long.
     """
 
     address_type: str
@@ -87,21 +89,27 @@ def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) 
         address_claims(inventory),
         allow_list(inventory),
     )
-    idle = in_line(claim for claim in claims_in(claims) if claim.pooled)
+    readable = claims_in(claims)
+    idle = in_line(claim for claim in readable if claim.pooled)
+    served = {claim.uid for claim in readable if claim.address}
     not_yet = {each.id for each in announcing(allowed, settings.allow_list, inventory.now())}
-    waiting = sum(wanted(each, settings) and (is_tainted(each) or is_open_without(each)) for each in nodes)
+    waiting = sum(
+        wanted(each, settings) and (is_tainted(each) or is_open_without(each))
+        for each in nodes
+        if each.metadata.uid not in served
+    )
     per_second = ALLOCATE.rate * inventory.settings.cloud.rate_share / 100
     from_pool = min(count, max(0, len(idle) - waiting))
-    needed = count - from_pool
+    needed, ordered = count - from_pool, max(0, waiting + count - len(idle))
     known = {each.quota: each for each in left_of(quotas_read(inventory))}
     counts = {
         TOTAL: (20, "addresses of the account in the region"),
         DAILY: (40, "orders of the account on a day"),
     }
     quotas = [
-        Quota(name, needed, usual, what, read.limit, read.left)
+        Quota(name, ordered, usual, what, read.limit, read.left)
         if (read := known.get(name))
-        else Quota(name, needed, usual, what)
+        else Quota(name, ordered, usual, what)
         for name, (usual, what) in counts.items()
     ]
     tags = Quota("tag values", TAG_VALUES * needed, None, "the name and the instance of each node")
@@ -112,7 +120,7 @@ def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) 
         waiting=waiting,
         in_cluster=len(claims),
         per_second=per_second,
-        seconds=max(0, waiting + count - len(idle)) / per_second,
+        seconds=ordered / per_second,
         quotas=(*quotas, tags),
         announced_for=settings.allow_list.wait,
         announced=sum(claim.address not in not_yet for claim in idle if claim.address in recorded(allowed)),
