@@ -124,6 +124,10 @@ def test_a_former_template_that_is_lost_later_pauses_the_return() -> None:
 
     assert here.reason == "Paused"
     assert [here.world.image_on(name) for name in NODES] == before
+    assert (
+        f"template {here.status['rollback']['toRevision']}, to which nodes return, is not kept"
+        in here.message
+    )
 
 
 def test_history_and_events_say_what_happened() -> None:

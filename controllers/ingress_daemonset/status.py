@@ -387,6 +387,11 @@ def _progressing(rollout: Rollout) -> Reason:
     # Without nodes, none has a new template: those that join get the one before first, and abort returns to that.
     if not behind and (nodes or rollout.version.revision == rollout.resource.stored.current_revision):
         return Progressing.ROLLED_BACK if rollback else Progressing.COMPLETE, message
+    if rollback and not rollout.rollback.is_possible:
+        lost = (
+            f"template {rollback.to_revision}, to which nodes return, is not kept: correct that of the spec"
+        )
+        return Progressing.PAUSED, f"{message}; {lost}"
     if rollout.resource.spec.paused:
         until = suspended_until(rollout.resource, now)
         return Progressing.PAUSED, f"{message}; suspended until {rfc3339(until)}" if until else message
