@@ -637,7 +637,7 @@ class Actions(_Parts):
         self._method(action)(snapshot, step)
         if waits.accepted(claim.uid, action) > 1:
             text = f"{claim.address} is {present(step.address).status} again after each attempt"
-            raise StateConflict("NoEffect", text, action=action)
+            raise StateConflict("Unchanged", text, action=action)
         return FIRST_WATCH
 
     def _bind(self, snapshot: Snapshot, _: Step) -> None:
