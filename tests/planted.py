@@ -2,6 +2,7 @@
 
 Faults are drawn by seed from the places of ``tests.mutation``, or are orders of writes that are swapped. Each is judged
 in a forked process: the directed histories of its feature, then seeds that have the feature, until a promise is broken.
+Of swapped orders, first a walk through the feature in which the leader dies after each of its writes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -39,6 +41,19 @@ SWAPS = [
         "        for each in (each for each in snapshot.ours if each.metadata.name in sources):\n"
         "            self.reservations.delete(each)",
     ),
+    (  # a pod is marked before its reservation is durable
+        "controllers/ip_reservation/standing.py",
+        "self._reserve(planned.reserved, epoch.owner, settings)",
+        "ahead = NONE.union(*(self._candidates[uid].keys for uid in planned.reserved))\n"
+        "        self._claim(planned.reserved, ahead, epoch.owner)\n"
+        "        for key in self._pods_of(planned.reserved):\n"
+        "            self.marking.add(key)",
+    ),
+    (  # an address may be released before its pod has lost the mark
+        "controllers/ip_reservation/standing.py",
+        "with suppress(NotFound):\n                patch = {",
+        "self._claims.marked(uid, keys if is_claimed else NONE)",
+    ),
     (  # a claim is dropped before its address is unbound
         "controllers/anycast_ip/reconciler.py",
         "self._cloud.disassociate(claim.address)",
@@ -48,6 +63,16 @@ SWAPS = [
         "controllers/anycast_ip/reconciler.py",
         "self._cloud.associate(claim.address, claim.instance)",
         "self.by_name[Action.OPEN](snapshot, _)",
+    ),
+    (  # an address is released before the claim says so
+        "controllers/anycast_ip/reconciler.py",
+        "if not claim.releasing:\n            self._claims.put(replace(claim, releasing=True))",
+        "self._cloud.release(claim.address)",
+    ),
+    (  # a claim is dropped before the tags of its address are deleted
+        "controllers/anycast_ip/reconciler.py",
+        "in_use = self._cloud.delete_tags(uid, sorted(tags))",
+        "self._claims.drop(uid)",
     ),
     (  # a pod's gate is taken away before its placement is written
         "controllers/elasticity/writer.py",
@@ -59,6 +84,20 @@ SWAPS = [
         "            self._write(action)\n        except Conflict:\n            self._pods.refresh(action.pod)  #",
         "            self._forget(action)",
     ),
+    (  # a new leader places pods before they are fenced
+        "controllers/elasticity/takeover.py",
+        "with self._lock:\n            return not self._open or",
+        "return True",
+    ),
+    (  # a placement is written before it is assumed
+        "controllers/elasticity/writer.py",
+        "self.assumed.update(begun)",
+        "for action in begun.values():\n"
+        "            try:\n"
+        "                self._write(action)\n"
+        "            except KubeError:\n"
+        "                pass",
+    ),
     (  # a node's pods are replaced before the node is detached
         "controllers/ingress_daemonset/nodes.py",
         "    if _is_over(rollout, clearance):\n        annotations = _attached(rollout, now)",
@@ -69,6 +108,16 @@ SWAPS = [
         "controllers/ingress_daemonset/nodes.py",
         "    return rollout.phase is Phase.ATTACHING or (untouched and done)",
         "    if rollout.phase is Phase.UPDATING:\n        return True",
+    ),
+    (  # nodes are detached before the IngressDaemonSet has our finalizer
+        "controllers/ingress_daemonset/planner.py",
+        "for node in rollout.nodes:\n        if not node.uncertain:\n            clearance",
+        "updates = {*rollout.updates()}\n    chosen = updates | rollout.drained(updates)",
+    ),
+    (  # the pods of a node that leaves are stopped before the load balancer uses it no more
+        "controllers/ingress_daemonset/rollout.py",
+        "if not grace and not backends:",
+        'return replace(found, action=delete("Deployment", held.metadata))',
     ),
 ]
 """Of each module: a statement, and what is done before it that should come later."""
@@ -101,20 +150,31 @@ def scenarios(feature: str, seeds: int) -> Iterator[Scenario]:
     yield from (each for each in map(drawn, range(1, seeds + 1)) if feature in each.features)
 
 
-def verdict(kernel: Kernel, mutant: Mutant, seeds: int) -> str:
+def deaths(kernel: Kernel, feature: str) -> Iterator[Scenario]:
+    """What comes in another order shows when a leader dies in between."""
+    from dev.simulator import crashes, fleet
+
+    for each in [each for each in crashes.WALKS.values() if feature in each.features]:
+        yield each
+        for number in range(1, crashes.writes_in(fleet.apart(kernel, each)) + 1):
+            yield crashes.crashing(each, number)
+
+
+def verdict(kernel: Kernel, mutant: Mutant, seeds: int, *, dying: bool) -> str:
     """To be asked in a process of its own, before any module of the product is imported."""
     sys.meta_path.insert(0, Finder(mutant))  # type: ignore[arg-type]
     from dev.simulator import fleet
 
     fleet.preload()
-    for scenario in scenarios(feature_of(mutant.path), seeds):
+    feature = feature_of(mutant.path)
+    for scenario in chain(deaths(kernel, feature) if dying else (), scenarios(feature, seeds)):
         signal.alarm(LONGEST)
         if findings := fleet.apart(kernel, scenario).findings:
             return f"found: {findings[0].invariant}: {findings[0].message} [{scenario.name}]"
     return "survived"
 
 
-def judge(kernel: Kernel, mutant: Mutant, seeds: int) -> None:
+def judge(kernel: Kernel, mutant: Mutant, seeds: int, *, dying: bool) -> None:
     """Print the verdict, and end this process."""
 
     def never_ends(*_: object) -> None:
@@ -124,7 +184,7 @@ def judge(kernel: Kernel, mutant: Mutant, seeds: int) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGALRM, never_ends)
     try:
-        text = verdict(kernel, mutant, seeds)
+        text = verdict(kernel, mutant, seeds, dying=dying)
     except BaseException as error:
         text = f"found: {type(error).__name__}: {error}"
     print(f"{mutant}\n    {text}", flush=True)
@@ -151,7 +211,7 @@ def main(words: Sequence[str]) -> int:
             running -= 1
         running += 1
         if not os.fork():
-            judge(kernel, mutant, options.seeds)
+            judge(kernel, mutant, options.seeds, dying=options.swaps)
     for _ in range(running):
         os.wait()
     return 0

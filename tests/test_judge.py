@@ -459,6 +459,7 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
     ),
     "a node has no address": (address.CloudIsWhatNodesNeed, see(0, needing(tainted=True))),
     "an address is bound to a node that is gone": (address.CloudIsWhatNodesNeed, see(0, addresses=cloud("x"))),
+    "tags are left of a node that is gone": (address.CloudIsWhatNodesNeed, see(0, tagged={"ins-x"})),
     "an address of no node is paid for": (
         address.CloudIsWhatNodesNeed,
         see(0, addresses=cloud("x", status="UNBIND")),
@@ -487,6 +488,10 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
     "a pod waits though a super node has room": (
         lambda: placement.NoneWaitsForRoom(None),
         see(0, SUPER, pods=(pod("a", ""),)),
+    ),
+    "a node stays detached for an IngressDaemonSet that is gone": (
+        edge.AttachedInTheEnd,
+        see(0, {"metadata": {"name": "n", "annotations": {"drawbridge.io/detached-by": '{"uid-1": {}}'}}}),
     ),
     "a rollout is still under way": (edge.RolloutsEnd, see(0, ingress_daemon_sets=[resource("RollingOut")])),
     "a rollout is complete with old pods": (

@@ -403,5 +403,10 @@ class CloudIsWhatNodesNeed(Invariant):
             and each.status not in BOUND
             and not (self._keep and kept & {each.instance, each.ordered_for})
         ]
+        borne = {each.ordered_for for each in seen.addresses.values()}
+        left = set(seen.tagged) - borne - {instance(node) for node in seen.nodes.values()}
+        # Of an address that a person has moved, the tags are that person's.
+        if untagged := [each for each in sorted(left) if not seen.disturbances.within(HOUR, seen.at, each)]:
+            yield f"tags are left of {', '.join(untagged)}"
         if len(idle) > self._idle:
             yield f"{len(idle)} addresses of no node, {self._idle} are to be kept: {', '.join(idle)}"

@@ -333,6 +333,16 @@ class StoppedOnlyDetached(Invariant):
                 yield f"{name(pod)} on {node}"
 
 
+class AttachedInTheEnd(Invariant):
+    name = "edge: in the end no node is detached for an IngressDaemonSet that is gone"
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        known = {each["metadata"]["uid"] for each in seen.ingress_daemon_sets}
+        for node in seen.nodes.values():
+            if json.loads(notes(node).get(DETACHED_BY, "{}")).keys() - known:
+                yield name(node)
+
+
 class RolloutsEnd(Invariant):
     name = "edge: every rollout ends, or says on the object what it waits for"
 

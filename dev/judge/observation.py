@@ -72,6 +72,8 @@ class Observation:
     """The last status of each node's health check; 0 when nothing answers."""
     addresses: Mapping[str, CloudAddress] = field(default_factory=dict)
     """By id."""
+    tagged: Collection[str] = ()
+    """The instances of nodes that the cloud has a tag for, on an address or not. It is asked for at rest."""
     running: Collection[str] = ()
     """The instances that the cloud has, and is not ending."""
     reserved: Collection[str] = ()

@@ -113,6 +113,7 @@ FOLLOWED = "ip: addresses of pods are reserved whose workload asks for it, and n
 ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
 IN_ORDER = "edge: a template reaches the nodes of one wave after the other"
+OPENED = "edge: a rollout that waits for its window begins when that opens"
 BY_NODE = {"byLabel": "kubernetes.io/hostname"}
 LEFT = "edge: in the end a node that is selected no more has no pods"
 UNSERVED = "edge: no node without pods has a weight"
@@ -1563,6 +1564,23 @@ def derived_template(world: World) -> Iterator[float]:
         broken(world, WINDOW, f"{len(replaced)} of {len(before)} pods were replaced")
     rolling(world, window=None)
     yield 150.0
+
+
+@history("ingress_daemonset", nodes=3, lasts=700.0)
+def window_opens(world: World) -> Iterator[float]:
+    """A template that waits for its window reaches the first node when that opens, and not before."""
+    yield 60.0
+    opens = world.now().replace(second=0) + timedelta(minutes=4)
+    rolling(world, window={"start": f"{opens:%H:%M}", "durationSeconds": 3600})
+    give_template(world, "proxy:2")
+    while (left := (opens - world.now()).total_seconds()) > 0:
+        if "proxy:2" in images(world):
+            broken(world, WINDOW, f"{left:.0f} s before it opens")
+        yield min(5.0, left)
+    yield 60.0
+    if "proxy:2" not in images(world):
+        broken(world, OPENED, "a minute later, no pod has the template")
+    yield 240.0
 
 
 # Certificates.

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
+from dev.judge.observation import is_terminating
 from dev.judge.placement import SUPER_NODES
 from dev.simulator import helm, objects
 from dev.simulator.edits import edited
@@ -63,6 +64,8 @@ ROLLOUT = ("pause", "resume", "abort", "promote", "undo", "restart", "now")
 MARKS = (NEED_LABEL, objects.INGRESS_LABEL)
 SETTLES = 30.0
 """Seconds until a world that was restored is judged again."""
+AGAIN = 30.0
+"""Seconds until the pods of an IngressDaemonSet that was created again are there."""
 BACK = (20.0, 120.0)
 """Seconds until an operator takes an edit back."""
 
@@ -205,6 +208,34 @@ def delete_what_is_ours(world: World, dice: Random) -> str:
     done = world.kubectl_delete(kind, ours)
     world.kernel.spawn(excuse_until_back, f"excuse for {name}", world.kernel.system)
     return done
+
+
+@operation("ingress_daemonset")
+def delete_the_ingress_daemon_set(world: World, dice: Random) -> str:
+    """And create it again a while later, as it was at first: its last template may be one that fails."""
+    what, seconds = "deletion of all", dice.uniform(5, 90)
+    held = world.api.find(INGRESS_DAEMONSETS, EDGE, objects.SHOP)
+    if held is None or what in world.at_work:
+        return ""
+
+    def is_there() -> bool:
+        """Also when etcd is restored meanwhile, with the former one."""
+        found = world.api.find(INGRESS_DAEMONSETS, EDGE, objects.SHOP)
+        return found is not None and not is_terminating(found)
+
+    def create_again() -> None:
+        world.kernel.sleep(seconds)
+        while not is_there():
+            world.note("kubectl", world.kubectl_create(INGRESS_DAEMONSETS, objects.ingress_daemon_set(EDGE)))
+            excuse(world, names_of(world), AGAIN)
+            world.kernel.sleep(5.0)
+        world.at_work.discard(what)
+
+    world.at_work.add(what)
+    excuse(world, names_of(world), seconds)
+    done = world.kubectl_delete(INGRESS_DAEMONSETS, held)
+    world.kernel.spawn(create_again, "create again", world.kernel.system)
+    return f"{done}, for {seconds:.0f} s"
 
 
 @operation("platform")

@@ -101,6 +101,7 @@ def _edge(*, restored: bool) -> Iterator[Promise]:
     if not restored:  # what is detached then was so before
         yield Promise.of(edge.DetachedWithinTheBudget)
     yield Promise.of(edge.StoppedOnlyDetached, needs=load_balancer.PERIOD * load_balancer.FALLS)
+    yield Promise.of(edge.AttachedInTheEnd)
     yield Promise.of(edge.RolloutsEnd)
     yield Promise.of(edge.CompleteIsTrue)
     yield Promise.of(edge.CompleteIsCurrent)

@@ -26,6 +26,7 @@ from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api import server as fake_server
 from dev.fake_api.calls import Reply, Request, refusal
 from dev.judge import Observation
+from dev.judge.observation import INSTANCE_TAG
 from dev.lab import chart
 from dev.simulator import logs
 from dev.simulator.admission import OURS, Admission
@@ -326,7 +327,9 @@ class World:
             for family in REGISTRY.collect()
             for each in family.samples
         }
-        return replace(self.outside.observation(), report=json.loads(printed[-1]), metrics=metrics)
+        tagged = {value for key, value in self.cloud.account.tags if key == INSTANCE_TAG}
+        seen = self.outside.observation()
+        return replace(seen, report=json.loads(printed[-1]), metrics=metrics, tagged=tagged)
 
     def next_number(self) -> int:
         self._numbers += 1
