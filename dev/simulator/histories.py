@@ -1183,6 +1183,17 @@ def slow_clock_of_a_node(world: World) -> Iterator[float]:
     yield 60.0
 
 
+@history("ip_reservation", nodes=3)
+def evicted_and_left(world: World) -> Iterator[float]:
+    """A pod without a controller that its kubelet evicts keeps its reservation although nothing deletes it."""
+    about = {"name": "lone", "namespace": objects.SHOP, "labels": {POD_NAME: "lone"}}
+    world.kubectl_create(PODS, {**objects.template("lone", "redis:1"), "metadata": about})
+    yield 20.0
+    world.outside.disturb("lone")
+    world.kubernetes.kubelets.evict(world.api.get(PODS, "lone", objects.SHOP), world.now())
+    yield 60.0
+
+
 @history("ip_reservation", nodes=3, lasts=400.0)
 def reads_hang(world: World) -> Iterator[float]:
     """Reads of some pods that hang keep no reservation of others beyond its time."""
