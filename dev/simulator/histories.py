@@ -41,7 +41,7 @@ from dev.judge.truth import WaitsSayWhy
 from dev.lab.cloud.values import Address, Target
 from dev.simulator import helm, objects
 from dev.simulator.admission import Away
-from dev.simulator.machines import drain
+from dev.simulator.machines import drain, excuse
 from dev.simulator.memory import remembered
 from dev.simulator.models.calico import POOL, RESERVATIONS
 from dev.simulator.models.cloud import QUOTA
@@ -114,6 +114,7 @@ ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
 IN_ORDER = "edge: a template reaches the nodes of one wave after the other"
 OPENED = "edge: a rollout that waits for its window begins when that opens"
+MENDED = "edge: what is unavailable anyway gets a template that mends it"
 BY_NODE = {"byLabel": "kubernetes.io/hostname"}
 LEFT = "edge: in the end a node that is selected no more has no pods"
 UNSERVED = "edge: no node without pods has a weight"
@@ -774,6 +775,28 @@ def evictions_beside_a_node_without_pods(world: World) -> Iterator[float]:
             world.kubectl.evict(evicted["metadata"]["name"], objects.SHOP, preconditions={})
         yield 5.0
     yield 150.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=600.0)
+def correction_beside_a_silent_node(world: World) -> Iterator[float]:
+    """A node that has lost its pods gets the template that mends it although another one is NotReady."""
+    yield 120.0
+    silent, lost = sorted({each["spec"]["nodeName"] for each in edge_pods(world)})[:2]
+    world.kubernetes.kubelets.silence(silent, world.now())
+    world.network.cut(f"health-checker-{silent}", world.kernel.now + 300.0)
+    excuse(world, [silent, lost], 300.0)
+    yield 70.0
+    give_template(world, "proxy:2")
+    yield 30.0
+    world.refuse_image("proxy:1", world.kernel.now + 200.0)
+    delete_pods(
+        world, *(each["metadata"]["name"] for each in edge_pods(world) if each["spec"]["nodeName"] == lost)
+    )
+    yield 100.0
+    if not any(image(each) == "proxy:2" and is_ready(each) for each in edge_pods(world)):
+        broken(world, MENDED, f"{lost} has no pods with it")
+    world.kubernetes.kubelets.recover(silent, world.now())
+    yield 60.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=500.0)
