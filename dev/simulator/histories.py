@@ -113,7 +113,9 @@ FOLLOWED = "ip: addresses of pods are reserved whose workload asks for it, and n
 ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
 IN_ORDER = "edge: a template reaches the nodes of one wave after the other"
-OPENED = "edge: a rollout that waits for its window begins when that opens"
+OPENED = (
+    "edge: a rollout that waits for its window begins when that opens, and takes no longer than any other"
+)
 MENDED = "edge: what is unavailable anyway gets a template that mends it"
 BY_NODE = {"byLabel": "kubernetes.io/hostname"}
 LEFT = "edge: in the end a node that is selected no more has no pods"
@@ -1602,10 +1604,10 @@ def derived_template(world: World) -> Iterator[float]:
 
 @history("ingress_daemonset", nodes=3, lasts=700.0)
 def window_opens(world: World) -> Iterator[float]:
-    """A template that waits for its window reaches the first node when that opens, and not before."""
+    """A rollout that waits for its window begins when that opens, not before, and goes on as soon as graces are over."""
     yield 60.0
     opens = world.now().replace(second=0) + timedelta(minutes=4)
-    rolling(world, window={"start": f"{opens:%H:%M}", "durationSeconds": 3600})
+    rolling(world, confirm="off", window={"start": f"{opens:%H:%M}", "durationSeconds": 3600})
     give_template(world, "proxy:2")
     while (left := (opens - world.now()).total_seconds()) > 0:
         if "proxy:2" in images(world):
@@ -1614,7 +1616,10 @@ def window_opens(world: World) -> Iterator[float]:
     yield 60.0
     if "proxy:2" not in images(world):
         broken(world, OPENED, "a minute later, no pod has the template")
-    yield 240.0
+    yield 120.0
+    if images(world) != {"proxy:2"}:
+        broken(world, OPENED, f"three minutes later, pods have {images(world)}")
+    yield 120.0
 
 
 # Certificates.
