@@ -26,7 +26,7 @@ from cli.explain.matching import ApiRequest
 from cli.installation import CONFIGURATIONS
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
 from controllers.elasticity.planner import CAPPED
-from dev.judge.edge import EXCLUDED
+from dev.judge.edge import DETACHED_BY, EXCLUDED
 from dev.judge.observation import (
     ADDRESS_READY,
     condition,
@@ -799,6 +799,22 @@ def correction_beside_a_silent_node(world: World) -> Iterator[float]:
         broken(world, MENDED, f"{lost} has no pods with it")
     world.kubernetes.kubelets.recover(silent, world.now())
     yield 60.0
+
+
+@history("ingress_daemonset", nodes=3, lasts=500.0)
+def deleted_with_the_first_mark(world: World) -> Iterator[float]:
+    """An IngressDaemonSet that is deleted when a node is just detached, and its own writes take long, leaves none."""
+    yield 120.0
+    world.network.hang("PATCH", f"ingressdaemonsets/{EDGE}", world.kernel.now + 5.0, 1.0)
+    give_template(world, "proxy:2")
+    while not any(DETACHED_BY in notes(each) for each in world.api.peek(NODES)):
+        yield 0.001
+    excuse(world, [each["metadata"]["name"] for each in world.api.list(NODES)], 90.0)
+    yield 0.0
+    world.kubectl_delete(INGRESS_DAEMONSETS, world.api.get(INGRESS_DAEMONSETS, EDGE, objects.SHOP))
+    yield 60.0
+    world.kubectl_create(INGRESS_DAEMONSETS, objects.ingress_daemon_set(EDGE))
+    yield 90.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=500.0)
@@ -1604,7 +1620,7 @@ def derived_template(world: World) -> Iterator[float]:
 
 @history("ingress_daemonset", nodes=3, lasts=700.0)
 def window_opens(world: World) -> Iterator[float]:
-    """A rollout that waits for its window begins when that opens, not before, and goes on as soon as graces are over."""
+    """A rollout that waits for its window begins when that opens, not before, and goes on when graces are over."""
     yield 60.0
     opens = world.now().replace(second=0) + timedelta(minutes=4)
     rolling(world, confirm="off", window={"start": f"{opens:%H:%M}", "durationSeconds": 3600})
