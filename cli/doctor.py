@@ -30,7 +30,7 @@ from cli.output import Part, Report, Table, bad, faint, good, warning
 from cli.session import Command, Session, pass_session
 from cli.status import Status, enabled, status_of
 from kube.errors import ApiError, Forbidden, KubeError, NotFound
-from kube.resources import NAMESPACES
+from kube.resources import NAMESPACES, SERVICES
 from kube.types import Namespace
 from runtime import uuid4
 from settings import Settings
@@ -162,10 +162,12 @@ def _reach(inventory: Inventory, path: str) -> str:
         content = inventory.client.request("POST", proxy, body=review(uid), type=bytes, timeout=PROXY_TIMEOUT)
     except Forbidden:
         raise
+    except NotFound as error:
+        # Where the cluster keeps EndpointSlices alone, the proxy says so of a Service that is there, too.
+        if inventory.client.find(SERVICES, service.name, ours.namespace) is None:
+            return error.message
+        raise
     except ApiError as error:
-        # Where the cluster keeps EndpointSlices alone, the proxy knows no Endpoints of a Service that is there.
-        if isinstance(error, NotFound) and not error.message.startswith("services "):
-            raise
         return error.message
     except KubeError as error:
         return str(error)
