@@ -164,7 +164,7 @@ def _reach(inventory: Inventory, path: str) -> str:
         raise
     except NotFound as error:
         # Where the cluster keeps EndpointSlices alone, the proxy says so of a Service that is there, too.
-        if inventory.client.find(SERVICES, service.name, ours.namespace) is None:
+        if inventory.find(SERVICES, service.name, ours.namespace, Raw) is None:
             return error.message
         raise
     except ApiError as error:
