@@ -35,11 +35,11 @@ def ahead() -> Iterator[Lab]:
 
 
 def started(lab: Lab, *names: str) -> list[Pod]:
-    """Pods that run with addresses of the pool."""
+    """Pods that run with addresses of the pool, on a node that is there: others are deleted as orphans after 40 s."""
 
     def start(name: str) -> Pod:
         [address] = ipam(lab, "assign", "1", "--node", NODE, "--handle", name)["assigned"]
-        workloads.create_pod(lab, SHOP, name, nodeName="nowhere", tolerations=[{"operator": "Exists"}])
+        workloads.create_pod(lab, SHOP, name, nodeName=NODE, tolerations=[{"operator": "Exists"}])
         found = workloads.get_pod(lab, SHOP, name)
         return workloads.patch_status(lab, found, phase="Running", podIP=address, podIPs=[{"ip": address}])
 
@@ -128,7 +128,7 @@ def test_after_a_power_failure_all_pods_of_a_full_pool_find_addresses_without_a_
         marks, standing, free = account()
         return 0 < marks <= standing <= free
 
-    # A copy of Calico's blocks that still has the addresses of the test before makes all marks go for a moment.
+    # While the leader's copy of Calico's blocks is behind that of the pods, more are reserved than fit.
     with suppress(LabError):  # what there is in its place, the assertion shows
         ahead.wait(fits, SECONDS, "no more to be reserved ahead than are free")
     scale(ahead, "controllers", 0)

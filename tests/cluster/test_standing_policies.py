@@ -36,7 +36,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
         workloads.reserved_namespace(up.client, "shop")
         workloads.namespace(up.client, "other")
         for namespace in ("shop", "other"):
-            workloads.create_pod(up, namespace, "victim", nodeName="nowhere")
+            workloads.create_pod(up, namespace, "victim", schedulerName="absent")
         yield up
 
 
