@@ -14,6 +14,7 @@ import msgspec
 import urllib3
 from urllib3 import HTTPHeaderDict
 from urllib3.connection import HTTPSConnection
+from urllib3.util.ssl_ import create_urllib3_context
 
 from kube.errors import NotConfigured
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 POOL_SIZE = 80
 """Connections that are kept; more than a webhook server reads at once, so that it opens none under load."""
+FILES = ("client-certificate", "client-key")
 
 
 class Connection(ABC):
@@ -52,6 +54,7 @@ class Configured(Connection):
         configuration.retries = False  # callers have deadlines, and not every request may be sent twice
         self.host = configuration.host.rstrip("/")
         self.pool = RESTClientObject(configuration).pool_manager
+        _read_files(self.pool.connection_pool_kw)
 
     def authorization(self) -> dict[str, str]:
         """Exec plugins run again when a token has expired."""
@@ -107,28 +110,46 @@ class Impersonating(Connection):
 
 def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = None) -> Connection:
     """By *kubeconfig*: one path, or several as in KUBECONFIG; by its current context when none is named."""
-    from kubernetes import config
     from kubernetes.client import Configuration
-    from kubernetes.config.kube_config import KubeConfigMerger
+    from kubernetes.config import kube_config
 
     configuration = Configuration()
     try:
-        merger = KubeConfigMerger(kubeconfig)
+        merger = kube_config.KubeConfigMerger(kubeconfig)
         # As kubectl has it, that of the first file that names one: the official client takes the last.
         named = (merger.config_files[each].get("current-context") for each in merger.paths)
         chosen = context or next(filter(None, named), None)
-        config.load_kube_config(kubeconfig, chosen, configuration, persist_config=False)
+        loader = kube_config.KubeConfigLoader(merger.config, chosen, config_base_path=None)
         entry = merger.config["contexts"].get_with_name(chosen)["context"]
         user, folder = _user(merger.config, entry.safe_get("user"))
+        # The official client looks for these beside the file that names the cluster.
+        user |= {name: str(folder / user[name]) for name in FILES if user.get(name)}
+        loader.load_and_set(configuration)
         token_file, impersonation = user.get("tokenFile"), impersonation_of(user)
         connection: Connection = Configured(configuration, pool_size, token_file and folder / token_file)
         connection.namespace = entry.safe_get("namespace") or "default"
         return Impersonating(connection, impersonation) if impersonation else connection
     except Exception as error:
         raise NotConfigured(f"cannot connect to the API server by {kubeconfig}: {error}") from error
+    finally:
+        # It removes them at exit, but a program that is killed has none: there are private keys among them.
+        kube_config._cleanup_temp_files()
 
 
-def _user(merged: Any, name: str | None) -> tuple[Mapping[str, Any], Path]:
+def _read_files(options: dict[str, Any]) -> None:
+    """Once, and not again for each connection of a pool with these *options*."""
+    authority, certificate, key = (options.pop(name) for name in ("ca_certs", "cert_file", "key_file"))
+    context = create_urllib3_context(cert_reqs=options["cert_reqs"])
+    if authority:
+        context.load_verify_locations(authority)
+    else:
+        context.load_default_certs()
+    if certificate:
+        context.load_cert_chain(certificate, key)
+    options["ssl_context"] = context
+
+
+def _user(merged: Any, name: str | None) -> tuple[dict[str, Any], Path]:
     """The entry of the user of this *name*, and the folder to which the paths in it are relative."""
     found = "users" in merged and merged["users"].get_with_name(name, safe=True)
     return (found.safe_get("user") or {}, Path(found.path).parent) if found else ({}, Path())

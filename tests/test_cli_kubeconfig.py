@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
+import tempfile
+from base64 import b64encode
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -9,14 +12,17 @@ from typing import Any
 
 import click
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from certs.issue import new_leaf
 from cli.cluster import Cluster, cluster_of
 from cli.session import Options, connect
 from kube.client import Client
-from kube.errors import NotConfigured
+from kube.errors import NotConfigured, Unreachable
 from kube.resources import NODES
 from tests import kubeconfigs
 from tests.misbehaving_server import Handler, answers, serving
+from tests.server import BEGIN, CA, END, leaf, write_pair
 
 HOST = "https://127.0.0.1:6443"
 written = partial(kubeconfigs.written, server=HOST)
@@ -39,6 +45,46 @@ def test_a_token_file_is_found_beside_the_kubeconfig_and_read_for_each_request(t
     token.unlink()
     with pytest.raises(NotConfigured, match=r"credentials for .* cannot be refreshed"):
         headers_of(cluster)
+
+
+@pytest.mark.parametrize("form", ["files", "data"])
+def test_a_certificate_is_used_and_its_key_left_nowhere(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are found beside the one of several kubeconfigs that names them."""
+    temporary = tmp_path / "temporary"
+    pair = new_leaf(CA, ["jane"], [], BEGIN, END, ExtendedKeyUsageOID.CLIENT_AUTH)
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with serving(lambda _asked: answers({"items": []})) as server:
+        server.socket = demanding(tmp_path).wrap_socket(server.socket, server_side=True)
+        content = {"client-certificate": pair.certificate, "client-key": pair.key}
+        for name, each in content.items():
+            (tmp_path / name).write_bytes(each)
+        as_data = {f"{name}-data": b64encode(each).decode() for name, each in content.items()}
+        user = {name: name for name in content} if form == "files" else as_data
+        trust = {"certificate-authority-data": b64encode(CA.certificate).decode()}
+        url = server.url.replace("http:", "https:")
+        there = kubeconfigs.written(
+            tmp_path / "there" / "config", url, cluster=trust, context={"user": "who"}
+        )
+        who = kubeconfigs.written(tmp_path / "who", url, user=user, name="who")
+
+        for client in (cluster_of(f"{there}:{who}").client, Client.from_kubeconfig(f"{there}:{who}")):
+            assert client.list(NODES).items == []
+            assert [*temporary.iterdir()] == []
+
+        with pytest.raises(Unreachable):
+            cluster_of(kubeconfigs.written(tmp_path / "nobody", url, cluster=trust)).client.list(NODES)
+
+
+def demanding(directory: Path) -> ssl.SSLContext:
+    """A server's context that lets those in who have a certificate of our CA."""
+    write_pair(directory, leaf())
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=CA.certificate.decode())
+    context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 def test_of_several_files_the_first_wins_and_contexts_can_be_chosen(tmp_path: Path) -> None:
