@@ -81,7 +81,6 @@ OF_OTHERS = {
     "ClusterRole", "OnDelete", "OnFailure", "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault",
     "ServiceAccount", "ServiceUnavailable", "StatefulSet", "TerminationByKubelet", "ToBeDeletedByClusterAutoscaler",
     "TooManyRequests", "ValidatingWebhookConfiguration", "WaitForFirstConsumer",
-    "NoEffect",  # stands where a code of the cloud does
 }
 # fmt: on
 """Words of Kubernetes and the cloud that are written like a reason."""
