@@ -96,6 +96,7 @@ SPARE = replace(PENDING, address="eip-spare")
         pytest.param(kept(1), [kept(1), kept(2)], pool(count=1), True, id="at the same time, by uid"),
         pytest.param(kept(1, releasing=True), [], pool(count=9), False, id="its release has begun"),
         pytest.param(replace(LEAVING, uid="orphan-eip-1"), [], pool(count=9), False, id="an orphan"),
+        pytest.param(replace(LEAVING, address=""), [], pool(9, 9), False, id="never ordered"),
     ],
 )  # fmt: skip
 def test_the_pool_has_a_place(claim: Claim, pooled: list[Claim], settings: Pool, expected: bool) -> None:
@@ -243,6 +244,21 @@ def test_at_a_used_up_quota_a_node_gets_the_address_of_one_that_leaves() -> None
         lab.leave(name)
     lab.run(lab.is_clean, 120, "clean")
     assert lab.tag_values("aia-node-name") == set()
+
+
+def test_none_is_ordered_for_a_node_that_is_gone() -> None:
+    lab = lab_with(count=3, quota_total=1)
+    lab.opened("n1")
+    lab.join("n2")
+    lab.run(lambda: "FailedAllocateAnycastIp" in lab.recorder.reasons, 60, "refused")
+    lab.leave("n2")
+    lab.run_for(60)
+    lab.knobs.quota_total = 9
+    lab.run_for(900)
+
+    assert lab.is_clean()
+    assert len(lab.elastic()) == 1
+    assert lab.tag_values("aia-node-name") == {"n1"}
 
 
 def test_an_address_that_another_user_takes_or_releases_is_no_longer_idle() -> None:

@@ -47,9 +47,9 @@ def has_place(claim: Claim, pooled: Collection[Claim], settings: Pool, now: date
     """Whether the address of *claim*, whose node is gone, stays; *pooled* may have it among them.
 
     The longest idle *min_idle* stay whatever their age; orders that are under way have the last places. What was
-    ordered for the pool, or is lent, takes no place of what is retained.
+    ordered for the pool, or is lent, takes no place of what is retained; what a node left unordered has none.
     """
-    if claim.releasing or claim.uid.startswith(ORPHAN):
+    if claim.releasing or claim.uid.startswith(ORPHAN) or not (claim.address or claim.pooled):
         return False
     if claim.lent:
         return bool(settings.adopt)
