@@ -12,6 +12,7 @@ import pytest
 
 from api.ip_reservation import FINISHED, RESERVE, RESERVE_FINISHED
 from calico.segment import IPReservation, Record
+from controllers.ip_reservation.confirmations import REMEMBERED
 from controllers.ip_reservation.late_reservations import (
     CATCH_UP,
     Departure,
@@ -69,7 +70,7 @@ def of_a_lost_node() -> Pod:
 def test_reserved_late(departing: Pod, gone: bool, reason: str) -> None:
     assert is_departure(departing, gone=gone)
 
-    (held,) = decide(Departure(departing, gone, NOW), {}, SETTINGS)
+    (held,) = decide(Departure(departing, NOW if gone else None, NOW), {}, SETTINGS)
 
     assert (held.reason, held.late, held.at) == (reason, True, NOW)
 
@@ -84,7 +85,7 @@ def test_reserved_late(departing: Pod, gone: bool, reason: str) -> None:
     ],
 )
 def test_not_reserved_late(departing: Pod) -> None:
-    assert decide(Departure(departing, True, NOW), {}, SETTINGS) == ()
+    assert decide(Departure(departing, NOW, NOW), {}, SETTINGS) == ()
 
 
 @pytest.mark.parametrize("departing", [pod(), pod(ip="")], ids=["running", "without an address"])
@@ -271,6 +272,28 @@ def test_a_pod_that_ends_while_it_is_being_reserved_is_reserved_once() -> None:
     world.settle(world.reconciler)
 
     assert (world.reservations.writes, world.recorder.reasons) == (1, ["IPReservedLate"])
+
+
+def test_a_pod_that_could_not_be_reserved_for_longer_than_it_is_remembered_is_not_taken_for_forged() -> None:
+    world = World()
+    release = world.releasing()
+    world.caches.pods.version = 10**9
+    release.reconcile("")
+    for old, new in [(None, pod()), (pod(), pod(**TERMINATING)), (pod(**TERMINATING), None)]:
+        world.addresses.observe(old, new)
+        world.observe(old, new)
+    for _ in range(int(REMEMBERED / 60) + 1):
+        world.advance(minutes=1)
+        release.reconcile("")
+    world.addresses.observe(None, pod("other", ip="10.0.0.2"))
+    world.addresses.observe(pod("other", ip="10.0.0.2"), None)
+
+    world.settle(world.reconciler)
+    release.reconcile("")
+
+    assert world.reservations.held == [FIRST]
+    (held,) = (each for segment in world.reservations.list() for each in segment.records)
+    assert held.ended == NOW
 
 
 def test_an_evicted_pod_that_stays_is_reserved_once_without_a_wait_whatever_becomes_of_its_reservation() -> (

@@ -56,20 +56,20 @@ Reserve = Callable[[Sequence[Record]], IPReservation]
 
 @dataclass(frozen=True)
 class Departure:
-    """A pod as it was first seen going, and whether it is *gone* by now.
+    """A pod as it was first seen going, and when it *ended*: None while it is there.
 
     *seen* is when, for the record; *since* the same on the monotonic clock, for waiting.
     """
 
     pod: Pod
-    gone: bool
+    ended: datetime | None
     seen: datetime
     since: float = 0.0
 
     @property
     def passes_admission(self) -> bool:
         """Whether the pod may be on its way through admission, and its record on its way to us."""
-        return self.gone or self.pod.terminating or not ends_without_request(self.pod)
+        return bool(self.ended) or self.pod.terminating or not ends_without_request(self.pod)
 
 
 def ends_without_request(pod: Pod) -> bool:
@@ -92,23 +92,25 @@ def with_addresses(pod: Pod, before: Pod | None) -> Pod:
 def decide(
     departure: Departure, namespace_annotations: Mapping[str, str], settings: IPReservationSettings
 ) -> Sequence[Record]:
-    """What to reserve late for a pod that has no record."""
-    pod = departure.pod
+    """What to reserve late for a pod that has no record.
+
+    With its end: when the record is written, its pod may be forgotten.
+    """
+    pod, seen, ended = departure.pod, departure.seen, departure.ended
     if unselected(pod, namespace_annotations, settings):
         return ()
     if kubelet_evicted(pod):
-        records = records_of_evicted(pod, settings, departure.seen)
+        records, ended = records_of_evicted(pod, settings, seen), seen
         if isinstance(records, str):
             return ()
-        return [replace(record, ended=departure.seen) for record in records]
     # A kubelet marks a pod that it ends as finished just before it is gone: that excuses none that was deleted.
-    if ended_by_itself(pod):
+    elif ended_by_itself(pod):
         if not reserves_finished(namespace_annotations):
             return ()
-        records = records_of(pod, settings, reason=FINISHED, at=departure.seen, late=True)
-        return [replace(record, ended=departure.seen) for record in records]
-    reason = GONE if departure.gone else TERMINATING
-    return records_of(pod, settings, reason=reason, at=departure.seen, late=True)
+        records, ended = records_of(pod, settings, reason=FINISHED, at=seen, late=True), seen
+    else:
+        records = records_of(pod, settings, reason=GONE if ended else TERMINATING, at=seen, late=True)
+    return [replace(record, ended=ended) for record in records]
 
 
 @dataclass
@@ -165,15 +167,15 @@ class LateReconciler:
     def _note(self, pod: Pod, gone: bool) -> Iterable[str]:
         """Keep the first state: at its end a pod may have finished, and have no address."""
         uid = pod.metadata.uid
-        first = self._departures.get(uid)
+        first, now = self._departures.get(uid), self.clock.now()
         if first is None and is_departure(pod, gone=gone):
-            first = Departure(pod, gone, self.clock.now(), self.clock.monotonic())
+            first = Departure(pod, None, now, self.clock.monotonic())
             if keys_of(pod) <= self.caches.claims.of(uid):
                 self._claimed.add(uid)
                 self._queue.add_after(TOGETHER, GATHER)
         if first is None:
             return ()
-        self._departures[uid] = dataclasses.replace(first, gone=gone)
+        self._departures[uid] = dataclasses.replace(first, ended=now if gone else None)
         return () if uid in self._claimed else (uid,)
 
     def reconcile(self, key: str) -> float | None:
@@ -246,7 +248,7 @@ class LateReconciler:
 
     def _forget(self, uid: str) -> None:
         with self._lock:
-            if not self._departures.pop(uid).gone:
+            if not self._departures.pop(uid).ended:
                 self._decided.add(uid)
 
 
