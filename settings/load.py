@@ -51,7 +51,7 @@ def parse(text: str | bytes) -> Settings:
     """The settings in one YAML document of ours or of Capo; SettingsError when it cannot be used."""
     try:
         document = _mapping_in(text)
-    except (yaml.YAMLError, ValueError) as error:  # of a date or number that YAML takes for one
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: what YAML takes for a date
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         raise SettingsError(f"line {mark.line + 1}: {problem}" if mark else problem) from error

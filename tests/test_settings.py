@@ -338,6 +338,7 @@ UNKNOWN = {
     "no header": ("a: 1\n", "apiVersion, kind: None and None are unknown; write apiVersion: drawbridge"),
     "another kind": ("apiVersion: v1\nkind: ConfigMap\n", "'v1' and 'ConfigMap' are unknown"),
     "not UTF-8": (b"a: \xff", ""),
+    "too deep": ("a: " + "[" * 10_000, "recursion"),
     "both forms": (CAPO + "ipReservation: {}\n", "ipReservation: not a field of a CapoConfig"),
     "Capo's names for Capo's file": (CAPO.replace("40m", "40x"), "ipReserveTime: '40x' is not a duration"),
     "a typing error in Capo's file": (
