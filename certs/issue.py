@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 
 from cryptography import x509
@@ -128,7 +128,8 @@ def _certificate(
         x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
-        .not_valid_after(end)
+        # Not cut to whole seconds: one that ends too early would be renewed at once.
+        .not_valid_after(end + timedelta(microseconds=-end.microsecond % 1_000_000))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 

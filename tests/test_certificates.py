@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -347,6 +348,14 @@ def test_whenever_a_process_ends_all_that_is_served_is_trusted_and_another_one_g
 
     assert len(leaves) > 1
     assert world.problem() is None
+
+
+def test_an_overlap_of_next_to_nothing_keeps_no_api_server_busy(world: World) -> None:
+    _, at_work = reconciler(world.cluster, world.moment, rules=replace(RULES, overlap=SECOND / 1000))
+    while (pause := at_work.reconcile("")) == 0:
+        pass
+
+    assert pause >= 1
 
 
 def test_the_settings_are_followed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -112,6 +113,16 @@ def test_certificates_begin_an_hour_ago_for_clocks_that_are_behind() -> None:
     hour_ago = NOW - timedelta(hours=1)
     assert check(after.leaf, Pair(pem_of(after.authorities), b""), NAME, hour_ago) is None
     assert after.signer.not_valid_after_utc == NOW + RULES.ca_validity
+
+
+def test_a_new_certificate_is_not_due_at_once_however_close_to_it_the_settings_are() -> None:
+    close = RULES.renew_before + timedelta(milliseconds=100)
+    rules, now = replace(RULES, leaf_validity=close, ca_validity=close), NOW + SECOND / 2
+    made = NewAuthority((), "").on(Held(), rules, now)
+    assert made.signer is not None
+    after = NewLeaf(made.signer, "").on(made, rules, now)
+
+    assert plan(after, [pem_of(after.authorities)], NO, rules, now) is None
 
 
 def test_a_leaf_does_not_outlive_its_authority() -> None:

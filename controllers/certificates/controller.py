@@ -188,7 +188,7 @@ class Reconciler:
         _report(held)
         step = plan(held, snapshot.bundles, self._trusted_for(snapshot), rules, now)
         if step is None:
-            return min(PERIOD, rules.overlap.total_seconds() / 2)
+            return min(PERIOD, max(RETRY_AFTER, rules.overlap.total_seconds() / 2))
         if isinstance(step, Inject):
             self._store.write_bundles(snapshot, step.bundle)
             log.info("CA bundle written", count=len(certificates_in(step.bundle)))
