@@ -117,3 +117,12 @@ def test_only_so_many_are_released_in_each_round_the_longest_known_first() -> No
     assert [each.id for each in due(found, {"a": 3.0, "b": 2.0, "c": 1.0}, settings, 200.0)] == ["c", "b"]
     assert due(found, {"a": 101.0}, settings, 200.0) == []
     assert due(found, {}, settings, 1e9) == []
+
+
+def test_each_is_reported_before_a_user_decides_about_all() -> None:
+    lab = lab_with("report", maxPerRound=2)
+    orphans = {left_behind(lab, f"gone{number}") for number in range(5)}
+    lab.join()
+    lab.run_for(2 * GRACE)
+
+    assert {text.split()[0] for reason, text in lab.recorder.events if reason == "OrphanedAnycastIp"} == orphans

@@ -114,9 +114,10 @@ def orphans(
 def due(
     found: Collection[Address], since: Mapping[str, float], settings: ReverseReconcile, now: float
 ) -> list[Address]:
-    """Those to give back in this round, the longest known first; *since* is when each was first seen."""
+    """Those to give back in this round, or to report, the longest known first; *since* is when each was first seen."""
     known = [each for each in found if now - since.get(each.id, math.inf) >= settings.grace]
-    return sorted(known, key=lambda each: (since[each.id], each.id))[: settings.max_per_round]
+    most = settings.max_per_round if settings.mode == "release" else None
+    return sorted(known, key=lambda each: (since[each.id], each.id))[:most]
 
 
 class Orphans:
@@ -150,7 +151,6 @@ class Orphans:
             return
         found = orphans(addresses, nodes, claims, self._settings().cluster_id)
         ORPHANS.set(len(found))
-        now = self._clock()
         ripe = due(found, self._since, settings, now)
         self._since = {each.id: self._since.get(each.id, now) for each in found}
         releases = settings.mode == "release"
