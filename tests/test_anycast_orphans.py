@@ -125,4 +125,6 @@ def test_each_is_reported_before_a_user_decides_about_all() -> None:
     lab.join()
     lab.run_for(2 * GRACE)
 
-    assert {text.split()[0] for reason, text in lab.recorder.events if reason == "OrphanedAnycastIp"} == orphans
+    assert {
+        text.split()[0] for reason, text in lab.recorder.events if reason == "OrphanedAnycastIp"
+    } == orphans

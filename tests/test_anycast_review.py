@@ -301,7 +301,8 @@ def test_a_spent_token_is_replaced_when_it_has_brought_nothing() -> None:
     assert len(lab.elastic()) == 1
 
 
-def test_an_address_that_was_not_released_after_all_is_missed_again_when_it_vanishes() -> None:
+@pytest.mark.parametrize("by_hand", [False, True], ids=["bound by us", "bound by a user"])
+def test_an_address_that_was_not_released_after_all_is_missed_again_when_it_vanishes(by_hand: bool) -> None:
     lab = Lab(Knobs(**PLENTY))
 
     def fail(action: str) -> None:
@@ -312,6 +313,8 @@ def test_an_address_that_was_not_released_after_all_is_missed_again_when_it_vani
     lab.opened()
     lab.leave()
     lab.run(lambda: claim_of(lab, "n1").releasing, 30, "not released")
+    if by_hand:
+        lab.world.alter(claim_of(lab, "n1").address, status="BIND", instance_id="ins-n1")
     lab.join("n2", "ins-n1")
     lab.run(lab.all_open, 60, "open again")
 

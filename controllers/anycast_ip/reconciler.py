@@ -676,7 +676,7 @@ class Actions(_Parts):
             raise StillThere(f"the API server has node {claim.node}")
         return claim
 
-    def _untag(self, snapshot: Snapshot, _: Step) -> float:
+    def _untag(self, snapshot: Snapshot, step: Step) -> float:
         """Delete the tags and the claim. Tags that another claim or another cluster uses stay."""
         claim, uid, waits = present(snapshot.claim), snapshot.uid, self._memory.waits
         waited = waits.seconds(uid, Action.UNTAG, claim.address)
@@ -696,8 +696,7 @@ class Actions(_Parts):
             error = StateConflict("Attached", f"tags {set(kept)} are in use", action="DeleteTags")
             raise RetryAfter(error, pause)
         self._claims.end_order(claim.token)
-        self._forget_address(snapshot)
-        self._claims.drop(uid)
+        self._forget(snapshot, step)
         return 0.0
 
     def _is_needed(self, tag: Tag, claim: Claim) -> bool:
@@ -726,6 +725,7 @@ class Actions(_Parts):
         # What it shows may be renewed while it is open.
         is_new = is_tainted(node) or is_open_without(node)
         history = with_transition(node, now, OPEN, address.id) if is_new else {}
+        self._stays(present(snapshot.claim))  # another client may have bound it while it was being released
         self._nodes.write(node, {**bound_annotations(node, address), **history}, label=HAS_ONE)
         self._end_refusals(snapshot)
         self._memory.waits.end(snapshot.uid)
@@ -741,7 +741,7 @@ class Actions(_Parts):
 
     def _end_refusals(self, snapshot: Snapshot) -> None:
         """What comes later is another wait."""
-        claim = snapshot.claim
+        claim = self._claims.get(snapshot.uid)
         if claim and claim.refused:
             self._claims.put(replace(claim, refused=None))
 
