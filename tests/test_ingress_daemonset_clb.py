@@ -202,6 +202,18 @@ def test_a_node_that_has_left_gets_its_weights_again_with_its_pods(how: str) -> 
     here.run(lambda: here.is_restored)
 
 
+def test_an_instance_that_joins_under_another_name_gets_the_weights_of_the_node_that_left() -> None:
+    here = rolling("n1", "n2", rolling=weighing(5))
+    here.run(lambda: here.weights_of("n1") == {0})
+    node = here.api.objects["Node", "n1"]
+    leave(here, "deleted")
+    here.run(lambda: "n1" not in here.image_by_node())
+    renamed = node["metadata"] | {"name": "other", "uid": "uid-other", "annotations": {}}
+    here.api.put("Node", node | {"metadata": renamed})
+    here.api.deliver()
+    here.run(lambda: here.has("proxy:2") and here.is_restored)
+
+
 def test_a_backend_that_had_weight_0_before_keeps_it() -> None:
     here = rolling("n1")
     (one, _) = sorted(here.weight_by_key)

@@ -43,7 +43,8 @@ FIRST_KEY = backend().key
 
 def seen(*backends: Backend, memory: FormerWeights | None = None, detached: bool = True) -> BalancerSnapshot:
     """Of node n1, which is to be *detached*, or was."""
-    return BalancerSnapshot(backends, memory or {}, {"n1": FIRST} if detached else {}, others=[FIRST, OTHER])
+    nodes = {"n1": FIRST, "n2": OTHER}
+    return BalancerSnapshot(backends, memory or {}, nodes, ["n1"] if detached else [])
 
 
 def known(weight: int = 10, *, ago: timedelta = SECOND, restored: timedelta | None = None) -> FormerWeights:
@@ -152,7 +153,7 @@ def test_a_node_waits_for_its_weights_although_nothing_but_the_memory_names_it()
 
 
 def test_backends_that_get_traffic_are_to_be_healthy() -> None:
-    there = BalancerSnapshot([backend(), backend(0, listener="lbl-2")], {}, {}, {"n1": FIRST})
+    there = BalancerSnapshot([backend(), backend(0, listener="lbl-2")], {}, {"n1": FIRST}, (), ["n1"])
 
     assert unhealthy("n1", there, {FIRST_KEY: False, backend(listener="lbl-2").key: False}) == 1
     assert unhealthy("n1", there, {FIRST_KEY: True}) == 0

@@ -7,9 +7,10 @@ arrive any more: the answer to one may be lost, and the process that sent it may
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -49,8 +50,7 @@ FormerWeights = Mapping[str, FormerWeight]
 """By the keys of backends."""
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """By which a node's backends are recognized: its instance, or its InternalIP."""
 
     instance: str = ""
@@ -59,43 +59,40 @@ class Identity:
 
 @dataclass(frozen=True)
 class BalancerSnapshot:
-    """What a load balancer has, and which nodes should get nothing from it.
+    """What a load balancer has, and which of the *nodes* should get nothing from it; a detached one may be gone.
 
-    *attached* are nodes that wait for their former weights, *empty* ones have no pods, *others* are all other nodes.
+    *attached* ones wait for their former weights. Those that are not *serving* have no pods; None is as if all were.
     """
 
     backends: Sequence[Backend]
     memory: FormerWeights
-    detached: Mapping[str, Identity]
-    attached: Mapping[str, Identity] = field(default_factory=dict)
-    others: Sequence[Identity] = ()
-    empty: Collection[str] = ()
+    nodes: Mapping[str, Identity]
+    detached: Collection[str]
+    attached: Collection[str] = ()
+    serving: Collection[str] | None = None
 
     def is_restorable(self, backend: Backend) -> bool:
         """Whether it waits for its former weight."""
-        known = self.memory.get(backend.key)
-        return known is not None and not backend.weight and known.node not in self.empty
+        is_serving = self.serving is None or self.node_of(backend) in self.serving
+        return backend.key in self.memory and not backend.weight and is_serving
 
     def node_of(self, backend: Backend) -> str:
-        """The node of *detached* or *attached* whose backend it is; empty for others'."""
-        known = self.memory.get(backend.key)
-        if known and (known.node in self.detached or known.node in self.attached):
-            return known.node
-        return self._by_identity.get(backend.instance or backend.address, "")
+        """The node whose backend it is, under its present name, or was when it is gone; empty for others'."""
+        found, known = (
+            self._by_identity.get(backend.instance or backend.address),
+            self.memory.get(backend.key),
+        )
+        return found or (known.node if known else "")
 
     def knows(self, node: str) -> bool:
         """Whether its backends can be recognized."""
-        identity = self.detached[node]
-        return bool(identity.instance or identity.address) or any(
-            each.node == node for each in self.memory.values()
-        )
+        return node in self._by_identity.values() or any(each.node == node for each in self.memory.values())
 
-    @cached_property
+    @property
     def has_nodes(self) -> bool:
         """Whether it sends traffic to nodes, and not only to pods or to a target group."""
-        known = {each.instance for each in self.others} | {each.address for each in self.others}
-        found = {name for each in self.backends for name in (each.instance, each.address) if name}
-        return not found.isdisjoint(known | self._by_identity.keys())
+        found = {name for each in self.backends for name in (each.instance, each.address)}
+        return not found.isdisjoint(self._by_identity)
 
     @cached_property
     def by_node(self) -> Mapping[str, Sequence[Backend]]:
@@ -106,9 +103,10 @@ class BalancerSnapshot:
 
     @cached_property
     def _by_identity(self) -> Mapping[str, str]:
-        nodes = {**self.attached, **self.detached}
-        named = ((each.instance, each.address, name) for name, each in nodes.items())
-        return {key: name for *keys, name in named for key in keys if key}
+        """Of two nodes that are one instance, the one that is to be detached or attached, or has pods."""
+        ordered = (*self.nodes, *(self.serving or ()), *self.attached, *self.detached)
+        names = (each for each in ordered if each in self.nodes)
+        return {key: name for name in names for key in self.nodes[name] if key}
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,9 @@ def plan_weights(seen: BalancerSnapshot, now: datetime) -> WeightPlan:
 def is_at_rest(seen: BalancerSnapshot, memory: FormerWeights, now: datetime) -> bool:
     """Whether *memory* is only of nodes that have no pods, and no write may still arrive."""
     return all(
-        each.node in seen.empty and not each.may_fall(now) and not each.may_rise(now)
+        seen.serving is not None
+        and each.node not in seen.serving
+        and not (each.may_fall(now) or each.may_rise(now))
         for each in memory.values()
     )
 
@@ -162,8 +162,8 @@ def summed_up(
             mine = [(each.weight, seen.memory.get(each.key)) for each in seen.by_node.get(name, ())]
             is_off = not any(weight or (known and known.may_rise(now)) for weight, known in mine)
             yield name, NodeBackends(load_balancer, since.get(name, now) if is_off else None)
-    waiting = {seen.memory[each.key].node for each in seen.backends if seen.is_restorable(each)}
-    for name in {*seen.attached, *waiting} - seen.detached.keys():
+    waiting = {seen.node_of(each) for each in seen.backends if seen.is_restorable(each)}
+    for name in {*seen.attached, *waiting}.difference(seen.detached):
         yield name, NodeBackends(load_balancer, restored=name not in waiting)
 
 

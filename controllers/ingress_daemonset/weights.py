@@ -9,7 +9,7 @@ and an unmanaged load balancer would get the weights that the user chooses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cache as cached
 
@@ -149,7 +149,7 @@ class WeightReconciler:
         except Stopping:
             return None
         except (CloudError, KubeError, Unreadable) as error:
-            self._failed(load_balancer, {**detached, **attached}, error)
+            self._failed(load_balancer, detached | attached, error)
             return PENDING
         self._found(load_balancer, {})
         return None
@@ -158,16 +158,14 @@ class WeightReconciler:
         self,
         load_balancer: str,
         memory: FormerWeights,
-        detached: Mapping[str, Identity],
-        attached: Mapping[str, Identity],
+        detached: Set[str],
+        attached: Set[str],
     ) -> float | None:
         cloud, store = self._edge.cloud(), self._edge.store
         backends = cloud.backends(load_balancer)
         now = self._clock.now()
-        others = [_identity(each) for each in self._cache.list("Node")]
-        seen = BalancerSnapshot(
-            backends, memory, detached, attached, others, self._empty(load_balancer, memory)
-        )
+        known = {each.name: _identity(each) for each in self._cache.list("Node")}
+        seen = BalancerSnapshot(backends, memory, known, detached, attached, self._serving(load_balancer))
         planned = plan_weights(seen, now)
         if planned.memory != memory:
             store.put(load_balancer, planned.memory)
@@ -185,24 +183,21 @@ class WeightReconciler:
             return SOON
         return PERIOD if detached or attached or not is_at_rest(seen, planned.memory, now) else None
 
-    def _wanted(self, load_balancer: str) -> tuple[dict[str, Identity], dict[str, Identity]]:
+    def _wanted(self, load_balancer: str) -> tuple[set[str], set[str]]:
         """The nodes to detach, and those that wait to be attached."""
-        detached, attached = dict[str, Identity](), dict[str, Identity]()
+        detached, attached = set[str](), set[str]()
         for held in self._cache.list("Deployment"):
             mark = deployment_mark_of(held.metadata.annotations)
             if mark and self._uses(held, load_balancer):
-                name = held.node
-                node = self._cache.get(Target("Node", "", name))
-                (attached if mark.attached else detached)[name] = _identity(node) if node else Identity()
+                (attached if mark.attached else detached).add(held.node)
         return detached, attached
 
-    def _empty(self, load_balancer: str, memory: FormerWeights) -> set[str]:
-        """The nodes of *memory* without ingress pods, while any IngressDaemonSet uses *load_balancer*."""
+    def _serving(self, load_balancer: str) -> set[str] | None:
+        """The nodes with ingress pods; None while no IngressDaemonSet uses *load_balancer*."""
         if not any(self._may_use(each, load_balancer) for each in self._users(load_balancer)):
-            return set()
+            return None
         deployments: list[Workload] = [*self._cache.list("Deployment")]
-        serving = {each.node for each in deployments if each.status.available_replicas}
-        return {each.node for each in memory.values()} - serving
+        return {each.node for each in deployments if each.status.available_replicas}
 
     def _may_use(self, resource: IngressDaemonSet, load_balancer: str) -> bool:
         metadata = resource.metadata
@@ -230,7 +225,7 @@ class WeightReconciler:
         NODES.labels(load_balancer, "restoring").set(restoring)
         self._publish(load_balancer, nodes)
 
-    def _failed(self, load_balancer: str, wanted: Mapping[str, Identity], error: Exception) -> None:
+    def _failed(self, load_balancer: str, wanted: Set[str], error: Exception) -> None:
         FAILED.labels(load_balancer).set(1)
         pause = self._queue.retry(load_balancer)
         log.warning("weights not reconciled", load_balancer=load_balancer, error=str(error), pause=pause)
