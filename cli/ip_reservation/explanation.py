@@ -46,7 +46,6 @@ from cli.ip_reservation.reservations import (
     held_name,
     is_held_by_hand,
     kept_by,
-    records_of,
     segments_if_any,
     stored_in,
     unmanaged_entries,
@@ -265,25 +264,17 @@ def lines(found: Iterable[Promised]) -> Iterator[str]:
         yield f"Promised to pod {each.pod}{where}: {' and '.join(each.ips)}, of its predecessor. {each.ends}"
 
 
-def known_of(
-    inventory: Inventory,
-    segments: Sequence[IPReservation],
-    stored: Iterable[Stored],
-    successors: Sequence[Pod],
-) -> Pods:
-    """The lives of their pods, and what of *segments* waits for one of *successors*, or has ended by it."""
-    lives, left = {}, set()
+def known_of(inventory: Inventory, stored: Sequence[Stored]) -> Pods:
+    """As the leader finds them: the lives of their pods, and what waits for a successor, or has ended by it."""
+    lives, left, named = {}, set(), dict[str, Sequence[Pod]]()
+    is_on = inventory.settings.ip_reservation.same_address.enabled
     for record, _ in stored:
         pod = inventory.pod(record.namespace, record.pod) if record.uid else None
         if pod and pod.metadata.uid == record.uid:
             lives[record.uid] = life_of(pod)
             left |= {record.key} if has_left(record, pod) else set()
-    # As the leader finds them.
-    is_on = inventory.settings.ip_reservation.same_address.enabled
-    by_key = {each.key: [each] for each in successors if is_on}
-    promises = promises_of(
-        records_of(segments), lambda record: by_key.get(f"{record.namespace}/{record.pod}", ())
-    )
+        named[record.key] = [pod] if pod and is_on else []
+    promises = promises_of((record for record, _ in stored), lambda record: named[record.key])
     return Pods(lives, {}, promises=promises, claims=Claimed(released=frozenset(left)))
 
 
@@ -393,7 +384,7 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
     # Those that have taken the places of StatefulSets' pods; without same addresses no record says of any.
     places = sorted({(record.namespace, record.pod) for record, _ in stored if record.owner_uid})
     successors = [pod for place in places if (pod := inventory.pod(*place))]
-    pods = known_of(inventory, segments, stored, successors)
+    pods = known_of(inventory, stored)
     networks = unmanaged_entries(segments)
     found = tuple(reservations(stored, networks, pods, settings, now))
     others = tuple(dict.fromkeys(name for name, network in networks if ip_address(ip) in network))
@@ -523,7 +514,7 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
     snapshot = replace(snapshot, budgets=budgets_of(inventory, namespace))
     settings, now = snapshot.settings.ip_reservation, snapshot.now
     successors = [present] if present else []
-    pods = known_of(inventory, segments, stored, successors)
+    pods = known_of(inventory, stored)
     pod = present or Pod(status=PodStatus(phase="gone"))
     addresses = pod.status.addresses
     return PodExplanation(
