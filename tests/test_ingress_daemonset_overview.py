@@ -99,6 +99,22 @@ def test_another_template_supersedes_the_rollout() -> None:
     assert [each["result"] for each in rolling.history] == ["Complete", "Superseded"]
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_an_aborted_rollout_returns_from_the_template_that_nodes_have(paused: bool) -> None:
+    rolling = Rolling()
+    rolling.roll_out("proxy:2")
+    rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
+    first = rolling.rollout
+    rolling.world.raw["spec"]["paused"] = paused
+    rolling.turns(20 if paused else 0)
+    rolling.world.raw["spec"]["paused"] = False
+    rolling.world.retemplate("proxy:1")
+    rolling.turns(2)
+
+    returning = (rolling.rollout["fromRevision"], rolling.rollout["toRevision"])
+    assert returning == (first["toRevision"], first["fromRevision"])
+
+
 def test_templates_that_no_node_got_are_not_in_the_history() -> None:
     rolling = Rolling()
     rolling.roll_out("proxy:2")

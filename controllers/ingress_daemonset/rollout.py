@@ -224,11 +224,12 @@ class Rollout:
         self.window, self.closed = window_of(resource, self.version), None
         if self.window and not closes_at(self.window, self.now):
             self.closed = ClosedWindow(self.window, self.version.is_current, opens_at(self.window, self.now))
-        returns = self.version.is_current and any(node.drift is Drift.OUTDATED for node in self.nodes)
-        self.failures = Failures() if returns else failures_of(resource, self.version, self.nodes, self.now)
+        self.returns = self.version.is_current and any(node.drift is Drift.OUTDATED for node in self.nodes)
+        known = None if self.returns else failures_of(resource, self.version, self.nodes, self.now)
+        self.failures = known or Failures()
         self.halting = halting(self.nodes, self.failures, self.now)
         """The nodes because of which it halts, and what is wrong."""
-        self._halts = bool(self.halting) and not returns
+        self._halts = bool(self.halting) and not self.returns
         self.canary = canary_of(
             resource, self.version, self.nodes, snapshot.measured, is_blocked=self._is_blocked
         )

@@ -229,9 +229,9 @@ def _overview(rollout: Rollout, progressing: str) -> Status:
         found = replace(found, canary=_canary(rollout), waves=waves if waves and waves.digest else None)
     if not runs:
         return found
-    began = now.replace(microsecond=0)
-    status = old or RolloutStatus(failed or stored.current_revision, version.revision, started_at=began)
-    status = _so_far(status, left, rollout)
+    former = history[0].to_revision if rollout.returns and history else stored.current_revision
+    began = RolloutStatus(failed or former, version.revision, started_at=now.replace(microsecond=0))
+    status = _so_far(old or began, left, rollout)
     end = None if progressing in BLOCKED else estimated_end(status, rollout, left)
     return replace(found, rollout=replace(status, digest=version.all, estimated_end=end))
 
