@@ -158,6 +158,24 @@ def test_a_refusal_delays_no_node_and_is_said() -> None:
     assert lab.is_open("n2")
 
 
+def test_a_spare_that_serves_no_node_any_more_is_replaced() -> None:
+    spare = {"pool": pool(idle=1, age="1h"), "internet_charge_type": "TRAFFIC_POSTPAID_BY_HOUR"}
+    lab = lab_with(BOTH.model_copy(update=spare))
+    lab.run(lambda: len(idle(lab)) == 1, 30, "a spare")
+    lab.run_for(3600)
+    (former,) = idle(lab)
+    lab.settings = BOTH.model_copy(update=spare | {"internet_charge_type": "BANDWIDTH_POSTPAID_BY_HOUR"})
+    lab.run(lambda: len(idle(lab)) == 2, 60, "one that is paid as nodes are now")
+    lab.run_for(3000)
+    assert former in idle(lab)  # the change may be a slip
+    lab.run(lambda: former not in lab.world.addresses, 1200, "released")
+    ordered = lab.count("AllocateAddresses")
+    lab.opened("n1")
+
+    assert lab.on("n1")[0].charge_type == "BANDWIDTH_POSTPAID_BY_HOUR"
+    assert ordered == 2
+
+
 def test_an_idle_address_that_is_paid_otherwise_is_not_taken() -> None:
     lab = lab_with(BOTH.model_copy(update={"pool": pool(count=2)}))
     lab.opened("n1")

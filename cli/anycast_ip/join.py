@@ -84,12 +84,8 @@ class Orders(Document, frozen=True):
 
 def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) -> Orders:
     """So that *count* new nodes get their addresses, after those of *nodes* that wait."""
-    settings, claims, allowed = (
-        inventory.settings.anycast_ip,
-        address_claims(inventory),
-        allow_list(inventory),
-    )
-    readable = claims_in(claims)
+    settings, claims = inventory.settings.anycast_ip, address_claims(inventory)
+    allowed, readable = allow_list(inventory), claims_in(claims)
     idle = in_line(claim for claim in readable if claim.pooled)
     served = {claim.uid for claim in readable if claim.address}
     not_yet = {each.id for each in announcing(allowed, settings.allow_list, inventory.now())}

@@ -280,6 +280,13 @@ def is_paid_as(found: Terms, wanted: Terms) -> bool:
     return charge in ("", found.charge_type) and package in ("", found.bandwidth_package)
 
 
+def is_current(address: Address, claim: Claim, settings: AnycastIPSettings) -> bool:
+    """Whether it is what would be ordered in its place in the pool; what a node had may serve one on other terms."""
+    is_spare = claim.node == POOL and not claim.lent and bool(settings.addresses)
+    is_paid = not is_spare or is_paid_as(terms_of(address), terms_of_all(settings))
+    return address.type == settings.address_type and is_paid
+
+
 def wanted_bandwidth(node: Node, settings: AnycastIPSettings) -> int:
     """What the address of *node* should have, in Mbps; 0 when it stays as it was ordered."""
     if not settings.addresses:

@@ -32,6 +32,7 @@ from controllers.anycast_ip.claim import (
     Claim,
     bound_to,
     instance_of,
+    is_current,
     is_offered,
     is_usable,
     wanted_bandwidth,
@@ -298,7 +299,7 @@ def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings)
     # An address of the user goes back when it loses the tags.
     is_ours_to_keep = not claim.lent or is_offered(seen, settings.pool)
     if seen.status == UNBIND and snapshot.pool.has_place and is_ours_to_keep:
-        if claim.pooled and (seen.type == settings.address_type or snapshot.pool.stays_anyway):
+        if claim.pooled and (is_current(seen, claim, settings) or snapshot.pool.stays_anyway):
             # Also while it is blocked: another would be ordered in its place.
             return NOTHING if claim.ip == seen.ip else Step(Action.RECORD, address=seen)
         if not claim.pooled and is_usable(seen, settings):

@@ -111,15 +111,11 @@ class Adoption:
 
     def look(self) -> None:
         """Once for each list of the cluster's addresses, and for each change of the tags. CloudError, KubeError."""
-        tags, read_at, cloud = (
-            self._sources.settings().pool.adopt,
-            self._inventory.read_at,
-            self._inventory.cloud,
-        )
+        tags, read_at = self._sources.settings().pool.adopt, self._inventory.read_at
         if not tags or read_at is None or self._looked_at == (tags, read_at):
             return
         self._looked_at = (tags, read_at)
-        key, value = min(tags.items())
+        (key, value), cloud = min(tags.items()), self._inventory.cloud
         listed = self._free(cloud.addresses_tagged(key, [value]))
         # A list by tags may be old, and never is one adopted that is bound.
         for address in self._free(cloud.addresses([each.id for each in listed])):
@@ -147,7 +143,7 @@ class Upkeep:
 
     def look(self) -> None:
         settings, pooled = self._settings().pool, self._claims.having(POOLED)
-        useless = {claim.uid for claim in pooled if self._sources.has_former_type(claim)}
+        useless = {claim.uid for claim in pooled if self._sources.is_outdated(claim)}
         self._count(pooled, settings)
         self._end([claim for claim in pooled if claim.uid not in useless], settings)
         self._order(settings, useless)

@@ -106,7 +106,7 @@ WITNESSES = 10
 """Nodes whose instances are looked up: any of them shows that this is the right account and region."""
 AGAIN = 60.0
 SLIP = 3600.0
-"""Seconds for which a changed type of addresses may be a slip: what is idle, and of the former one, stays as long."""
+"""Seconds for which a change of what is ordered may be a slip: what is idle, and serves no node, stays as long."""
 WITHOUT_INVENTORY = (Action.NOTHING, Action.CLOSE, Action.FREE)
 """Actions for which no address has to be known."""
 
@@ -284,14 +284,12 @@ class Reader(_Parts):
         settings, now = self._settings(), self._clocks.now()
         if claim and not node:
             pooled = self._claims.having(POOLED)
-            # What is of a former type takes no place from others.
-            counted = [each for each in pooled if not self._sources.has_former_type(each)]
-            unchanged = self._memory.waits.seconds(claim.uid, Action.KEEP, settings.address_type)
-            is_spared = is_recent(claim, settings.pool, now) or unchanged < SLIP
-            return Pool(
-                has_place=has_place(claim, counted, settings.pool, now),
-                stays_anyway=is_spared and not claim.lent,
-            )
+            # What serves no node takes no place from others.
+            counted = [each for each in pooled if not self._sources.is_outdated(each)]
+            kind = f"{settings.address_type} {terms_of_all(settings)}"
+            unchanged = self._memory.waits.seconds(claim.uid, Action.KEEP, kind)
+            stays = not claim.lent and (is_recent(claim, settings.pool, now) or unchanged < SLIP)
+            return Pool(has_place=has_place(claim, counted, settings.pool, now), stays_anyway=stays)
         if not node or (claim and claim.address):
             return Pool()
         idle = in_line(self._claims.having(POOLED))

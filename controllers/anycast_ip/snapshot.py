@@ -142,8 +142,8 @@ class Seen:
 class Pool:
     """*offer* is the claim of an idle address that the node may have.
 
-    *has_place*: the address of the claim, whose node is gone, is to stay idle. *stays_anyway*: also if it is of another
-    type than is ordered now.
+    *has_place*: the address of the claim, whose node is gone, is to stay idle. *stays_anyway*: also if the
+    settings have changed since it was ordered.
     """
 
     offer: Claim | None = None

@@ -32,6 +32,7 @@ from controllers.anycast_ip.claim import (
     Claim,
     data,
     instance_of,
+    is_current,
     name_of,
     read,
 )
@@ -341,10 +342,10 @@ class Sources:
     clocks: Clock
     enqueue: Callable[[str], None]
 
-    def has_former_type(self, claim: Claim) -> bool:
-        """Of an address in the pool: whether the type was changed in the settings since it was ordered."""
+    def is_outdated(self, claim: Claim) -> bool:
+        """Of an address in the pool: whether the settings have changed since, so that it serves no node."""
         listed = self.inventory.addresses.get(claim.address)
-        return listed is not None and listed.type != self.settings().address_type
+        return listed is not None and not is_current(listed, claim, self.settings())
 
     def enqueue_all(self) -> None:
         """The oldest node first, then the claims whose nodes are gone."""
