@@ -218,10 +218,10 @@ CACertificates = Annotated[
     str, AfterValidator(ca_certificates), WithJsonSchema({"type": "string", "pattern": f"^({CERTIFICATES})$"})
 ]
 """Certificates of one or several CAs as PEM, or nothing."""
-Port = Annotated[int, Field(ge=1, le=65535)]
+Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
 MOST = 2**31 - 1
-Count = Annotated[int, Field(ge=1, le=MOST)]
-Limit = Annotated[int, Field(ge=0, le=MOST)] | None
+Count = Annotated[int, Field(ge=1, le=MOST, strict=True)]
+Limit = Annotated[int, Field(ge=0, le=MOST, strict=True)] | None
 """None is no limit; a relation refuses 0."""
 Percent = Annotated[
     int, BeforeValidator(percent), WithJsonSchema({"type": "string", "pattern": f"^({PERCENT})$"})

@@ -215,6 +215,7 @@ BAD = {
     "ipReservation: {duration: 40x}": "ipReservation.duration: '40x' is not a duration",
     "ipReservation: {releasePeriod: 0s}": "'0s' is no time at all; write a duration above zero",
     "ipReservation: {maxCount: 0}": "maxCount: 0 is refused: input should be greater",
+    "ipReservation: {maxCount: true}": "maxCount: True is refused: input should be a valid integer",
     "ipReservation: {maxCont: 4}": "maxCont: unknown field; did you mean maxCount?",
     "ipReservation: {ipReserveTime: 4m}": "ipReserveTime: unknown field; known here are",
     "ipReservation: {maxPoolShare: 50}": "maxPoolShare: 50 is not a percentage; write one from",
