@@ -14,7 +14,7 @@ from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import Claim, data, name_of
 from controllers.anycast_ip.sources import ClaimStore
 from dev.lab.cloud import Knobs
-from kube.errors import AlreadyExists, Conflict
+from kube.errors import AlreadyExists, Conflict, ServerError
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
 from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, open_lab, original, stored
 from tests.factories import NOW
@@ -320,6 +320,32 @@ def test_an_address_that_was_not_released_after_all_is_missed_again_when_it_vani
 
     assert [each.id for each in lab.elastic()] == [claim_of(lab, "n2").address]
     assert not claim_of(lab, "n2").releasing
+
+
+def fail_once(lab: Lab, verb: str) -> None:
+    """The next write of this kind to the API server."""
+    failing = iter([True])
+
+    def fail(sent: str) -> None:
+        if sent == verb and next(failing, False):
+            raise ServerError(500, "InternalError", "etcd")
+
+    lab.kube.before = fail
+
+
+def test_a_claim_that_could_not_be_deleted_at_once_is_deleted_without_another_proof() -> None:
+    lab = open_lab()
+    fail_once(lab, "delete")
+    lab.leave()
+    lab.run(lab.is_clean, 60, "clean")
+
+
+def test_a_claim_that_could_not_be_renewed_at_once_is_renewed_without_another_proof() -> None:
+    lab = open_lab("n1", "n2")
+    lab.vanish(lab.on()[0].id)
+    lab.run(lambda: not lab.is_open(), 500, "closed")
+    fail_once(lab, "write")
+    lab.run(lab.all_open, 30, "open")
 
 
 def claim_of(lab: Lab, name: str) -> Claim:

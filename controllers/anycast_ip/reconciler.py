@@ -507,13 +507,13 @@ class Actions(_Parts):
         self._claims.put_order(self._new_claim(snapshot))
 
     def _renew(self, snapshot: Snapshot, _: Step) -> None:
-        self._forget_address(snapshot)
         claim, node = present(snapshot.claim), snapshot.node
         terms = terms_for(node, self._settings()) if node else claim.terms
         new = renewed(claim, self._clocks.now(), terms)
         if node and is_open_without(node):  # and stays so
             new = replace(new, refused=claim.refused)
         self._claims.put_order(new)
+        self._forget_address(snapshot)
 
     def _new_claim(self, snapshot: Snapshot) -> Claim:
         return claim_for(present(snapshot.node), self._settings(), self._clocks.now())
@@ -552,10 +552,11 @@ class Actions(_Parts):
         self._claims.put(replace(present(snapshot.claim), labels=self._settings().node_labels))
 
     def _forget(self, snapshot: Snapshot, _: Step) -> None:
-        self._forget_address(snapshot)
         self._claims.drop(snapshot.uid)
+        self._forget_address(snapshot)
 
     def _forget_address(self, snapshot: Snapshot) -> None:
+        """After the claim was written: until then, it has to be known that the address is gone."""
         address = present(snapshot.claim).address
         self._inventory.spend(address)
         self._inventory.released.discard(address)
