@@ -143,13 +143,12 @@ def _read(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
     """The whole body, or TimeoutError at *deadline* however the server trickles."""
     content = BytesIO()  # to join a list of chunks takes twice the memory, and as long as to read them
     with contextlib.closing(answer):  # when it was not read to its end; else it is back in the pool
-        while chunk := answer.read1(CHUNK):
+        while chunk := _chunk(answer, deadline):
             content.write(chunk)
-            _limit_next_read(answer, deadline)
     return content.getvalue()
 
 
-def _limit_next_read(answer: urllib3.BaseHTTPResponse, deadline: float) -> None:
+def _chunk(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
     # urllib3 sets the socket's timeout once for an answer, and it starts again with each read.
     left = deadline - time.monotonic()
     if left <= 0:
@@ -157,6 +156,7 @@ def _limit_next_read(answer: urllib3.BaseHTTPResponse, deadline: float) -> None:
     sock = getattr(answer.connection, "sock", None)
     if sock is not None:
         sock.settimeout(left)
+    return answer.read1(CHUNK)
 
 
 def _new_decoder(type: Any) -> msgspec.json.Decoder[Any]:

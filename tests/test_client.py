@@ -19,6 +19,7 @@ from kube.types import Pod
 from tests.misbehaving_server import (
     Answer,
     Asked,
+    Handler,
     Server,
     answers,
     breaks_off,
@@ -174,6 +175,19 @@ def test_a_call_ends_within_its_timeout(answer: Answer) -> None:
         with pytest.raises(Unreachable):
             server.client().get(PODS, "a", "shop", timeout=0.3)
         assert 0.25 < time.monotonic() - began < 0.6 * stretch()
+
+
+def test_a_head_that_comes_late_leaves_the_body_no_more_than_the_rest() -> None:
+    def late(handler: Handler) -> None:
+        handler.server.closing.wait(0.8)
+        handler.start_lines()
+        hangs(handler)
+
+    with serving(lambda asked: late) as server:
+        began = time.monotonic()
+        with pytest.raises(Unreachable):
+            server.client().get(PODS, "a", "shop", timeout=1.0)
+        assert time.monotonic() - began < 1.4 * stretch()
 
 
 WRITES: list[Callable[[Client], object]] = [
