@@ -55,14 +55,14 @@ class LeaderElector:
         self._observed: Observed | None = None
         self._held: dict[str, Any] | None = None
         self._annotations: Mapping[str, str] = {}
-        self._renewed_at = -math.inf
+        self._renewed_at, self._is_lost = -math.inf, False
         self._lock = threading.Lock()
         self._log = log.bind(lease=f"{self._namespace}/{self._name}", identity=identity)
         self._leads(False)
 
     @property
     def is_leader(self) -> bool:
-        return self._clock() < self._valid_until
+        return not self._is_lost and self._clock() < self._valid_until
 
     @property
     def grace(self) -> float:
@@ -70,8 +70,12 @@ class LeaderElector:
         return min(CALL_TIMEOUT, self._times.lease_duration - self._times.renew_deadline)
 
     def check(self) -> None:
-        """Raise LeadershipLost unless a write that begins now ends before another process may lead."""
+        """Raise LeadershipLost unless a write that begins now ends before another process may lead.
+
+        From then on for all threads, and for good: those that have seen it have ended.
+        """
         if not self.is_leader:
+            self._is_lost = True
             raise LeadershipLost(f"{self._identity} no longer holds lease {self._namespace}/{self._name}")
 
     def annotate(self, annotations: Mapping[str, str]) -> None:
@@ -153,9 +157,9 @@ class LeaderElector:
             return True
         now = self._clock()  # after the answer: the record may be that young
         self._observed = observe(self._observed, spec_of(current), now)
-        if not may_take(self._observed, self._identity, now):
-            return False
         lasting = self._times.lease_duration
+        if not may_take(self._observed, self._identity, lasting, now):
+            return False
         self._write(current, acquired(self._observed.spec, self._identity, lasting, utc_now()), CALL_TIMEOUT)
         return True
 
@@ -175,7 +179,7 @@ class LeaderElector:
             self._held = None  # until it is written: after an error, it is read again
             if spec_of(current).holder_identity != self._identity:
                 self._give_up()
-            self._write(current, renewed(utc_now()), self._left())
+            self._write(current, renewed(self._times.lease_duration, utc_now()), self._left())
         except NotFound:
             self._give_up()  # the process that creates it leads at once
         self.check()  # a renewal that took too long does not count: another process may act already

@@ -53,32 +53,31 @@ def expired_for(observed: Observed, now: float) -> float:
     return max(0.0, now - observed.at - (observed.spec.lease_duration_seconds or 0))
 
 
-def may_take(observed: Observed, identity: str, now: float) -> bool:
-    """Whether the lease is free, held by *identity*, or expired."""
+def may_take(observed: Observed, identity: str, duration: float, now: float) -> bool:
+    """Whether the lease is free, held by *identity*, or expired: not before *duration*, whatever was edited."""
     holder = observed.spec.holder_identity
-    expires = observed.at + (observed.spec.lease_duration_seconds or 0)
+    expires = observed.at + max(duration, observed.spec.lease_duration_seconds or 0)
     return not holder or holder == identity or now >= expires
 
 
 def acquired(before: LeaseSpec, identity: str, duration: float, now: datetime) -> dict[str, Any]:
     """The fields that change when *identity* takes the lease."""
     changes_hands = before.holder_identity not in (None, identity)
-    return {
+    return renewed(duration, now) | {
         "holderIdentity": identity,
-        "leaseDurationSeconds": math.ceil(duration),
         "acquireTime": _micro_time(now),
-        "renewTime": _micro_time(now),
         "leaseTransitions": (before.lease_transitions or 0) + changes_hands,
     }
 
 
-def renewed(now: datetime) -> dict[str, Any]:
-    return {"renewTime": _micro_time(now)}
+def renewed(duration: float, now: datetime) -> dict[str, Any]:
+    """With the duration, which may have been edited."""
+    return {"leaseDurationSeconds": math.ceil(duration), "renewTime": _micro_time(now)}
 
 
 def released(now: datetime) -> dict[str, Any]:
     """As client-go writes it: without a holder, and expired at once for readers that ignore the holder."""
-    return {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro_time(now)}
+    return renewed(1, now) | {"holderIdentity": ""}
 
 
 def _micro_time(at: datetime) -> str:

@@ -48,6 +48,12 @@ TIMES = times(1.0, 0.5, 0.05)
         pytest.param(
             LeaseSpec("other", lease_duration_seconds=60), 115.0, False, id="another duration than ours"
         ),
+        pytest.param(
+            LeaseSpec("other", lease_duration_seconds=1),
+            114.9,
+            False,
+            id="shortened by hand, and led by ours",
+        ),
         pytest.param(LeaseSpec("me", lease_duration_seconds=15), 100.0, True, id="ours"),
         pytest.param(LeaseSpec("", lease_duration_seconds=1), 100.0, True, id="released"),
         pytest.param(LeaseSpec(), 100.0, True, id="never held"),
@@ -56,7 +62,7 @@ TIMES = times(1.0, 0.5, 0.05)
 def test_a_lease_may_be_taken_when_it_is_free_ours_or_run_out(
     spec: LeaseSpec, now: float, expected: bool
 ) -> None:
-    assert may_take(Observed(spec, at=100.0), "me", now) is expected
+    assert may_take(Observed(spec, at=100.0), "me", 15.0, now) is expected
 
 
 def test_the_time_of_another_leader_counts_from_the_last_change_that_we_saw() -> None:
@@ -292,6 +298,22 @@ def test_a_process_that_was_stopped_for_a_while_does_nothing_when_it_wakes_up() 
             me.lease.check()
         assert isinstance(me.ended(within=1.0), LeadershipLost)
         assert not me.lease.is_leader
+
+
+def test_leadership_that_one_thread_has_seen_lost_is_renewed_for_none() -> None:
+    with leading(times(6.0, 5.0, 0.5)) as (_, _, me):
+        me.jump = 60.0
+        with pytest.raises(LeadershipLost):
+            me.lease.check()
+        me.jump = 0.0  # as for a thread that has read its clock before
+        assert isinstance(me.ended(within=2.0), LeadershipLost)
+
+
+def test_a_duration_that_was_edited_is_that_of_the_leader_again() -> None:
+    with leading() as (api, _, me):
+        api.edit(LEASES, "drawbridge", {"spec": {"leaseDurationSeconds": 86400}}, "drawbridge")
+        until(lambda: spec_of(api)["leaseDurationSeconds"] == 1)
+        me.end()
 
 
 def test_work_that_does_not_stop_is_left_behind_when_the_lease_runs_out() -> None:
