@@ -72,17 +72,11 @@ class Indexer(Generic[T]):
                 self._index(name, key, each)
 
     def put(self, key: str, new: T) -> Sequence[Change[T]]:
-        with self._lock:
-            old = self._objects.get(key)
-            self._set(key, new)
-        return changes(old, new)
+        return changes(self._set(key, new), new)
 
     def remove(self, key: str) -> T | None:
         """What stood there, if anything did."""
-        with self._lock:
-            old = self._objects.get(key)
-            self._set(key, None)
-        return old
+        return self._set(key, None)
 
     def replace(self, objects: Mapping[str, T]) -> Sequence[Change[T]]:
         """Hold *objects* and nothing else; what vanished comes first among the changes."""
@@ -97,15 +91,20 @@ class Indexer(Generic[T]):
                     self._index(name, key, each)
         return vanished + changed
 
-    def _set(self, key: str, new: T | None) -> None:
-        old = self._objects.pop(key, None)
-        for name in self._functions:
-            if old is not None:
-                self._unindex(name, key, old)
+    def _set(self, key: str, new: T | None) -> T | None:
+        with self._lock:
+            old = self._objects.get(key)
+            for name in self._functions:
+                if old is not None:
+                    self._unindex(name, key, old)
+                if new is not None:
+                    self._index(name, key, new)
+            # In one step: `get` takes no lock, and what changes is never absent.
             if new is not None:
-                self._index(name, key, new)
-        if new is not None:
-            self._objects[key] = new
+                self._objects[key] = new
+            else:
+                self._objects.pop(key, None)
+            return old
 
     def _index(self, name: str, key: str, each: T) -> None:
         for value in self._functions[name](each):
@@ -429,7 +428,7 @@ class Informer(Indexer[T]):
         self.lists = 0
         """How many there were: what came and went between a watch and the next LIST was not seen."""
         self._answers: dict[str, T] | None = None  # by key: our writes during a LIST
-        self._gone: dict[str, T] = {}  # by key: last states, forgotten since the last LIST began
+        self._gone: dict[str, T] = {}  # by key: last states, forgotten, until the watch or a LIST says so
         SYNCED.labels(self.kind).set(0)
         source.attach(self)
 
@@ -543,6 +542,8 @@ class Informer(Indexer[T]):
     def _applied(self, type: str, identity: Identity, decoded: T | None) -> Sequence[Change[T]]:
         key, is_deleted = identity.key, type == "DELETED"
         if decoded is not None and self._is_gone(key, decoded):
+            if is_deleted and decoded.metadata.uid == self._gone[key].metadata.uid:
+                del self._gone[key]  # the watch has passed whatever may still come of it
             return []
         known = self.get(key)
         if known is not None and identity.version < version_of(known.metadata):

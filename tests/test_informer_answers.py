@@ -106,6 +106,28 @@ def test_a_late_handler_is_called_for_what_was_written() -> None:
     assert late == [(None, ("u", 11))]
 
 
+def test_an_object_that_changes_is_there_all_the_while() -> None:
+    copy, seen = Copy(raw("u", 5)), list[object]()
+    copy.informer.add_index("reads meanwhile", lambda pod: [str(seen.append(copy.held))])
+    copy.apply("MODIFIED", raw("u", 11))
+    assert seen
+    assert None not in seen
+
+
+def test_what_was_deleted_is_kept_no_longer_than_until_the_watch_says_so() -> None:
+    copy = Copy(raw("u", 5))
+    copy.informer.forget("shop/a", "u")
+    assert copy.wrote("u", 10) is None
+    copy.apply("MODIFIED", raw("u", 7))
+    copy.apply("DELETED", raw("u", 12))
+    copy.apply("ADDED", raw("v", 13))
+    assert copy.held == ("v", 13)
+    copy.apply("DELETED", raw("v", 14))
+    assert copy.wrote("u", 11) is None
+    assert copy.held is None
+    assert not copy.informer._gone
+
+
 NAMES = ("a", "b")
 
 
