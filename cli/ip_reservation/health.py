@@ -20,6 +20,7 @@ from cli.ip_reservation.pools import headroom
 from cli.ip_reservation.reservations import (
     address_of,
     by_address,
+    counted,
     kept_by,
     release_at,
     segments_of,
@@ -136,6 +137,11 @@ def _problems(
                 " Calico may assign no IP to any pod",
                 "docs/how-to/break-glass.md#calico-gives-no-address-to-any-pod",
             )
+    if (held := counted(segments)) >= settings.max_count:
+        yield Problem(
+            f"{held} IPs are held for gone pods: beyond ipReservation.maxCount, the oldest are released early",
+            "docs/how-to/runbooks/ip-reservation.md#drawbridgeipsreleasedearly",
+        )
     pools, unknown = headroom(inventory, segments) if settings.pools.enabled else ((), "")
     if unknown:
         yield Problem(f"Calico's pools are not known: {unknown}", PAGE)
