@@ -145,7 +145,11 @@ def test_a_lost_secret_comes_back_as_a_part_of_the_release(world: World) -> None
     labels = {"app.kubernetes.io/managed-by": "Helm"}
     for each in CONFIGURATIONS:
         found = world.configuration(each)
-        marks = {"labels": labels, "annotations": helm | {"another": "x"}}
+        versions = {
+            "app.kubernetes.io/version": "1",
+            "helm.sh/chart": "drawbridge-1",
+        }  # an upgrade changes them
+        marks = {"labels": labels | versions, "annotations": helm | {"another": "x"}}
         world.cluster.put(each[0], found | {"metadata": found["metadata"] | marks})
 
     world.rest()

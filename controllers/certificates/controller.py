@@ -48,6 +48,7 @@ PAUSES = Backoff(base=0.1, cap=15.0)
 """Failures are retried soon: a certificate ends at its time."""
 SECRETS = Resource("", "v1", "secrets")
 TLS = "kubernetes.io/tls"
+OF_HELM = ("app.kubernetes.io/managed-by", "meta.helm.sh/")
 CONFIGURATIONS = (
     (VALIDATING_WEBHOOKS, ""),
     (VALIDATING_WEBHOOKS, "-ingress-daemonset"),
@@ -134,13 +135,12 @@ def _not_issued_by_others(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _release_metadata(snapshot: Snapshot) -> dict[str, Any]:
-    """The labels and annotations by which Helm deletes the Secret with its release."""
-    if not snapshot.configurations:
-        return {}
-    _, configuration = snapshot.configurations[0]
-    given: dict[str, str] = configuration["metadata"].get("annotations") or {}
-    annotations = {name: value for name, value in given.items() if name.startswith("meta.helm.sh/")}
-    return {"labels": configuration["metadata"].get("labels") or {}, "annotations": annotations}
+    """What makes the Secret a part of its release, and nothing that an upgrade changes: Helm refuses to change ours."""
+    given = snapshot.configurations[0][1]["metadata"] if snapshot.configurations else {}
+    return {
+        field: {name: value for name, value in (given.get(field) or {}).items() if name.startswith(OF_HELM)}
+        for field in ("labels", "annotations")
+    }
 
 
 def run(context: Context, settings: Callable[[], Settings]) -> None:
