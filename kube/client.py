@@ -22,8 +22,7 @@ from kube.connection import POOL_SIZE, Connection, connect, in_cluster, of_pod
 from kube.errors import Expired, NotFound
 from kube.resources import ALL, PODS, Selection
 from kube.resources import Resource as Resource
-from kube.transport import LineStream, Transport
-from kube.transport import Typed as Typed
+from kube.transport import JSON, LineStream, Transport
 from kube.types import Completed
 
 T = TypeVar("T", default=dict[str, Any])
@@ -52,10 +51,14 @@ class Listing(msgspec.Struct, Generic[T]):
 
 
 class Options(TypedDict, Generic[T], total=False):
-    """How a call answers: as a value of *type*, by default a dict, and within *timeout* seconds."""
+    """How a call answers: as a value of *type*, by default a dict, in the form *accept*, within *timeout* seconds.
+
+    Servers that know no form but JSON answer in that.
+    """
 
     type: type[T]
     timeout: float | None
+    accept: str
 
 
 class Client:
@@ -99,25 +102,20 @@ class Client:
         *,
         body: object = None,
         query: Mapping[str, object] | None = None,
-        type: type[T] = AS_DICT,
-        timeout: float | None = None,
+        **options: Unpack[Options[T]],
     ) -> T:
         """Any request; *timeout* covers the whole of it, from connecting to the last byte.
 
         The body of a PATCH is a merge patch, or a JSON patch when it is a list; Typed for another type.
         """
+        timeout, whole = options.get("timeout"), path + _encoded(query)
         limit = self._timeout if timeout is None else timeout
         if method != "GET":
             self._check()
             limit = min(limit, self._longest_write)
-        return self._transport.request(method, path + _encoded(query), body=body, type=type, timeout=limit)
-
-    def get_as(self, accept: str, path: str, *, query: Mapping[str, object], type: type[T] = AS_DICT) -> T:
-        """GET in the form that *accept* names; only servers that know none other give another one."""
-        whole = path + _encoded(query)
-        return self._transport.request(
-            "GET", whole, body=None, type=type, timeout=self._timeout, accept=accept
-        )
+        wanted: type[T] = options.get("type", AS_DICT)
+        accept = options.get("accept", JSON)
+        return self._transport.request(method, whole, body=body, type=wanted, timeout=limit, accept=accept)
 
     def get(
         self, resource: Resource, name: str, namespace: str | None = None, **options: Unpack[Options[T]]

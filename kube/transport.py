@@ -24,7 +24,9 @@ from telemetry.program import VERSION
 T = TypeVar("T")
 
 JSON = "application/json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 CHUNK = 1 << 18
 _FIRST_USE = threading.Lock()
 _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}

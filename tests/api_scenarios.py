@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api.ingress_daemonset import GROUP, PLURAL, VERSION
-from kube.client import Client, Resource, Typed
+from kube.client import Client, Resource
 from kube.errors import ApiError
+from kube.transport import Typed
 
 Raw = dict[str, Any]
 DEPLOYMENTS = Resource("apps", "v1", "deployments")

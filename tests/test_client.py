@@ -10,11 +10,11 @@ import pytest
 
 from dev.lab.waiting import stretch
 from kube import errors
-from kube.client import Client, Resource, Typed
+from kube.client import Client, Resource
 from kube.errors import ApiError, Expired, Unauthorized, Unreachable
 from kube.leader_election import LeadershipLost
 from kube.resources import LEASES, NODES, PODS, Selection
-from kube.transport import JSON_PATCH, MERGE_PATCH
+from kube.transport import JSON_PATCH, MERGE_PATCH, Typed
 from kube.types import Pod
 from tests.misbehaving_server import (
     Answer,

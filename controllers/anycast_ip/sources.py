@@ -37,12 +37,13 @@ from controllers.anycast_ip.claim import (
     read,
 )
 from controllers.controller import Clock
-from kube.client import Client, Typed
+from kube.client import Client
 from kube.errors import AlreadyExists, Conflict
 from kube.event_recorder import Regarding
 from kube.informer import Informer
 from kube.resources import CONFIG_MAPS, NODES
 from kube.store import Store
+from kube.transport import STRATEGIC_PATCH, Typed
 from kube.types import Condition, ConfigMap, Node, NodeStatus, ObjectMeta, Taint
 from runtime import threading, uuid4
 from settings import AnycastIPSettings
@@ -133,8 +134,6 @@ def annotation(quotas: Sequence[Quota], at: datetime) -> dict[str, str]:
 
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
-STRATEGIC = "application/strategic-merge-patch+json"
-"""A list of conditions is merged by their types: what others report meanwhile is no conflict."""
 ANOTHER_CLUSTER = (
     f"it belongs to another cluster, or to this one before {CLUSTER_UUID} was created again: delete it here when its"
     " address is gone, or is in use over there"
@@ -327,8 +326,11 @@ class Nodes:
     def write_condition(self, node: Node, condition: Mapping[str, Any]) -> None:
         """Conflict when another node has the name by now."""
         body = {"metadata": {"uid": node.metadata.uid}, "status": {"conditions": [condition]}}
+        # A list of conditions is merged by their types: what others report meanwhile is no conflict.
         resource, name = NODES.sub("status"), node.metadata.name
-        self._informer.wrote(self._client.patch(resource, name, Typed(STRATEGIC, body), type=msgspec.Raw))
+        self._informer.wrote(
+            self._client.patch(resource, name, Typed(STRATEGIC_PATCH, body), type=msgspec.Raw)
+        )
 
 
 @dataclass(frozen=True)

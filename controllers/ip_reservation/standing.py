@@ -40,6 +40,7 @@ from controllers.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound
 from kube.resources import PODS, VALIDATING_WEBHOOKS
+from kube.transport import METADATA, STRATEGIC_PATCH, Typed
 from kube.types import Namespace, OwnerReference, Pod, key_of
 from runtime import secrets, threading
 from settings import IPReservationSettings
@@ -132,8 +133,8 @@ GATHER = 0.5
 """Seconds in which pods that get addresses share a write."""
 RESYNC = 5.0
 """Seconds after which the pools are looked at again."""
-MARKERS = 8
-"""Workers; each of them waits for one write."""
+MARKERS = 2
+"""Workers; each of them waits for one write. More would slow down the creations of the pods that they mark."""
 SPARE = 0.9
 """Up to which share of what its pool can bear another pod is reserved ahead: so that few are withdrawn at once."""
 TIMEOUT = 5.0
@@ -437,8 +438,11 @@ class MarkReconciler:
         wanted = mark_of(epoch.value, pod) if is_claimed else None
         if wanted != before and (wanted or is_ours):
             with suppress(NotFound):
-                patch = {"metadata": {"annotations": {RESERVED: wanted}}}
-                self._client.patch(PODS, pod.metadata.name, patch, pod.metadata.namespace, type=msgspec.Raw)
+                # The API server does less for this kind of patch, and for this form of the answer, which is not read.
+                patch = Typed(STRATEGIC_PATCH, {"metadata": {"annotations": {RESERVED: wanted}}})
+                self._client.patch(
+                    PODS, pod.metadata.name, patch, pod.metadata.namespace, type=msgspec.Raw, accept=METADATA
+                )
             if is_others:
                 self._replaced.add(uid)
         self._claims.marked(uid, keys if is_claimed else NONE)

@@ -17,9 +17,10 @@ from dev.lab.bootstrap import running
 from dev.lab.health_checkers import kubeconfig_of
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
-from kube.client import Client, Typed
+from kube.client import Client
 from kube.errors import ApiError
 from kube.resources import NODES, PODS
+from kube.transport import Typed
 from tests.cluster.stolen_token import faults_in_policies, refusal
 from tests.cluster.workloads import evict_absent
 

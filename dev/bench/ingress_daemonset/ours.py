@@ -17,7 +17,7 @@ from dev.bench.ingress_daemonset.manifests import NAME, NEW, containers
 from dev.bench.ingress_daemonset.progress import Creation, Made, Rollout, follow, watching
 from dev.lab.nodes import NODES
 from dev.lab.session import Lab
-from kube.client import Typed
+from kube.transport import Typed
 
 STRATEGIC = "application/strategic-merge-patch+json"
 SETTLED = 300.0
