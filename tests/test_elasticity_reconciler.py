@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from api.elasticity import PLACEMENT, REASON
+from api.elasticity import GATE, PLACEMENT, REASON
 from controllers.elasticity.nodes import sorted_out
 from controllers.elasticity.reporter import GATE_SECONDS, PODS_BY_STATE
 from kube.errors import Conflict
@@ -255,3 +255,23 @@ def test_a_reason_that_cannot_be_written_stops_nothing(fault: str) -> None:
     world.cluster.remove(first)
     world.leader.settle()
     assert world.annotations(second)[PLACEMENT] == "super"
+
+
+QUEUED = {"schedulingGates": [{"name": GATE}, {"name": "kueue.x-k8s.io/admission"}]}
+
+
+def test_a_pod_that_others_hold_takes_no_place_and_is_placed_by_what_they_make_of_it() -> None:
+    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1)))
+    (queued,) = world.create(1, "queue", n="0", gated=False, spec=QUEUED)
+    world.create(1, n="0")
+    world.leader.settle()
+
+    assert (world.placements("queue"), world.placements()) == ({"": 1}, {"super": 1})
+    assert PODS_BY_STATE.labels("gated")._value.get() == 0
+    assert world.leader.recorder.events == []
+
+    world.cluster.edit(queued, {"spec": {"schedulingGates": [{"name": GATE}], "nodeSelector": {"pool": "a"}}})
+    world.leader.look()
+
+    assert world.placements("queue") == {"local": 1}
+    assert "no super node has pool=a" in world.annotations(queued)[REASON]

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.elasticity import GATE
 from controllers.elasticity.nodes import sorted_out
 from controllers.elasticity.pods import PodSpec, decode
 from controllers.elasticity.super_nodes import plan as plan_super_nodes
@@ -282,6 +283,17 @@ def test_nothing_is_avoided_any_more_when_it_is_switched_off() -> None:
     assert "drawbridge.io/burst" in world.annotations(pending)
     assert world.annotations(second)["drawbridge.io/placement"] == "super"
     assert AWAY not in world.leader.parts.avoided()
+
+
+def test_commands_call_no_pod_late_that_others_hold() -> None:
+    api = cli.installed("elasticity")
+    for name, gates in (("late", [GATE]), ("queued", [GATE, "kueue.x-k8s.io/admission"])):
+        spec = {"schedulingGates": [{"name": gate} for gate in gates]}
+        api.put(cli.resource("Pod"), raw_pod(name, at=-90.0, gated=False, spec=spec))
+
+    said = str(cli.shown(api, "status"))
+    assert "shop/late is gated for over a minute" in said
+    assert "queued" not in said
 
 
 def test_commands_show_a_pod_that_has_not_started_for_long() -> None:

@@ -44,7 +44,7 @@ def look(inventory: Inventory) -> tuple[Elasticity, Iterable[Problem]]:
     together, waiting_pods = inventory.cluster.together, partial(inventory.cached, PODS, Pod, PENDING)
     total, pending, names = together(partial(_total, inventory), waiting_pods, inventory.super_nodes)
     on_super_nodes = sum(together(*(partial(_on_node, inventory, name) for name in names)))
-    gated = [pod.metadata for pod in pending if pod.is_gated]
+    gated = [pod.metadata for pod in pending if pod.is_gated and len(pod.spec.scheduling_gates) == 1]
     unplaced = sum(not pod.spec.node_name for pod in pending)
     problems = []
     if waiting := late(gated, GATED, inventory.now()):

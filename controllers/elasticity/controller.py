@@ -153,8 +153,8 @@ class Elasticity:
             assumed = self._writer.assumed.copy()
             now = self._clock.now()
             snapshot = self._sources.snapshot(key, assumed, now)
-            unbound = (pod for pod in snapshot.pods if pod.unbound)
-            snapshot = replace(snapshot, ages=self._new.seconds(unbound))
+            waiting = (pod for pod in snapshot.pods if pod.unbound and not pod.held)
+            snapshot = replace(snapshot, ages=self._new.seconds(waiting))
             if snapshot.cluster.settings.home_failover.enabled:
                 snapshot = replace(snapshot, avoided=self._unstarted.avoided(key))
             going = [action for action in assumed.values() if action.kind in TO_SUPER_NODES]
@@ -276,6 +276,7 @@ class Elasticity:
             pod.key,
             location_of(pod, names),
             pod.stuck,
+            pod.held,
             self._settings.home_failover.enabled and is_unstarted(pod, names),
             cost_change(pod, names) is None,
             [annotations.get(name) for name in READ],

@@ -372,6 +372,11 @@ class Pod(Value, frozen=True):
         return self.active and self.unbound is not None and self.unbound.gated
 
     @property
+    def held(self) -> bool:
+        """Whether gates of others hold it back: its placement waits for what they make of the pod."""
+        return self.unbound is not None and self.unbound.held
+
+    @property
     def tolerates(self) -> bool:
         """Whether it tolerates super nodes, while it has no node."""
         return self.unbound is not None and self.unbound.tolerates
@@ -472,7 +477,7 @@ def facets(pod: Pod) -> Iterable[str]:
         if pod.burst_spec:
             yield "burst"
         yield f"in {pod.metadata.namespace}"
-    else:
+    elif not pod.held:
         yield "gated" if pod.gated else "unbound"
     if pod.repels and not pod.gated:
         yield "repels"
@@ -490,6 +495,7 @@ class PodIndex:
     """The questions that decisions ask about other pods; *having* finds those with one of their `facets`.
 
     All are about pods that are active, but for `holding` and `of_workload`: they include those that terminate.
+    `gated` and `unbound` have none that others hold back.
     """
 
     def __init__(self, having: HavingName) -> None:

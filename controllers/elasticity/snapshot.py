@@ -153,7 +153,7 @@ class Snapshot:
 
     @property
     def gated(self) -> list[Pod]:
-        return self._idle(pod for pod in self.pods if pod.gated)
+        return self._idle(pod for pod in self.pods if pod.gated and not pod.held)
 
     @property
     def stuck(self) -> list[Pod]:

@@ -40,6 +40,11 @@ def is_gated(pod: Raw) -> bool:
     return any(each["name"] == GATE for each in gates)
 
 
+def waits_for_us(pod: Raw) -> bool:
+    """Whether it is gated, and others hold it back no more: they may make another pod of it until then."""
+    return is_gated(pod) and len(pod["spec"]["schedulingGates"]) == 1
+
+
 def is_kept_home(raw: Raw) -> bool:
     """Of a pod, or a template: super nodes do not support fixed IPs, and the first N may be pinned."""
     return FIXED_IP in notes(raw) or notes(raw).get(MODE) == "pin"
@@ -182,7 +187,7 @@ def _is_billed(pod: Raw, seen: Observation) -> bool:
 
 
 class NoneWaitsBehindAGate(Invariant):
-    """But for those that must: *cap* pods are on super nodes, and each may be local only within N."""
+    """But for those that must: *cap* pods are on super nodes, and each is local only within N; or others hold it."""
 
     name = "placement: no pod waits behind our gate for ever while the cap has room"
 
@@ -193,7 +198,7 @@ class NoneWaitsBehindAGate(Invariant):
         if _is_full(self._cap, seen):
             return
         for pod in seen.pods.values():
-            if is_gated(pod):
+            if waits_for_us(pod):
                 yield f"{name(pod)}: {notes(pod).get(REASON, 'no reason given')}"
 
 

@@ -20,7 +20,7 @@ from dev.judge.observation import (
     notes,
     owner,
 )
-from dev.judge.placement import REASON, is_gated
+from dev.judge.placement import REASON, is_gated, waits_for_us
 
 Raw = dict[str, Any]
 UNEXPLAINED = "AnycastIpPending"
@@ -92,7 +92,7 @@ def _facts(seen: Observation) -> Mapping[str, Mapping[str, Any]]:
         "anycastIp": {"nodes": len(need), "open": len(need) - len(closed), "tainted": closed},
         "elasticity": {
             "pods": len(seen.pods),
-            "gated": sum(map(is_gated, pods)),
+            "gated": sum(map(waits_for_us, pods)),
             "onSuperNodes": sum(pod["spec"].get("nodeName") in away for pod in pods),
             "superNodes": len(away),
         },

@@ -1736,6 +1736,19 @@ def held_back_by_others(world: World) -> Iterator[float]:
     yield from away_and_home(world, {})
 
 
+@history("elasticity", nodes=3, values={"elasticity": {"maxSuperPods": {"total": 4}}})
+def held_under_a_cap(world: World) -> Iterator[float]:
+    """Pods that others hold back take no places on super nodes."""
+    about = {"namespace": objects.SHOP, "annotations": {"LOCAL_REPLICAS": "0"}}
+    for number in range(2):
+        gates = [{"name": "kueue.x-k8s.io/admission"}]
+        template = objects.template("queued", "job:1", schedulingGates=gates)
+        world.kubectl_create(PODS, {**template, "metadata": {**about, "name": f"queued-{number}"}})
+    yield 10.0
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 6}})
+    yield 60.0
+
+
 def away_and_home(world: World, strategy: Raw) -> Iterator[float]:
     """A StatefulSet is created and updated while no local node has room."""
     cordon(world, True)

@@ -216,10 +216,8 @@ class ReturnReconciler:
 
         None when too many of them could take it. Those that others hold back could not.
         """
-        room = LocalRoom(nodes, self._pods)
-        waiting = (pod for pod in self._pods.unbound() if pod.unbound and not pod.unbound.held)
-        took = 0
-        for pod in waiting:
+        room, took = LocalRoom(nodes, self._pods), 0
+        for pod in self._pods.unbound():
             took += room.reserve(request_of(pod))
             if took > QUEUE:
                 return None
