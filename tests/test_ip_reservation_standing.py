@@ -16,6 +16,7 @@ from calico.pools import Pool, pools_of
 from calico.segment import RELEASE, IPReservation, Record
 from cli.explain.matching import evaluate
 from controllers.ip_reservation.caches import decode_pod
+from controllers.ip_reservation.calls import LOOK_UPS
 from controllers.ip_reservation.late_reservations import GATHER, TOGETHER
 from controllers.ip_reservation.pools import STALE
 from controllers.ip_reservation.release_planner import FEW, Cause, Claimed, Life, Pods
@@ -31,6 +32,7 @@ from controllers.ip_reservation.standing import (
     StandingReconciler,
     plan,
 )
+from dev.fake_api.calls import Request
 from kube.errors import Conflict, Unreachable
 from kube.resources import PODS, STATEFUL_SETS, VALIDATING_WEBHOOKS
 from kube.types import OwnerReference, Pod, key_of
@@ -613,6 +615,36 @@ def test_an_owner_that_goes_a_moment_after_its_pod_excuses_it_of_nothing() -> No
     world.run(10)
 
     assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_slow_looks_at_owners_are_made_in_several_runs() -> None:
+    """One key that runs for ten minutes ends the leader."""
+    world, asked = World(), list[str]()
+    for n in range(20):
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": f"owner-{n}", "uid": f"uid-{n}"}
+        of = {"ownerReferences": [owner | {"controller": True}]}
+        world.put_pod(raw_pod(f"redis-{n}", ip=f"10.0.0.{n}", metadata=of))
+    world.run()
+
+    def slow(call: Request) -> None:
+        if "statefulsets" in call.path:
+            asked.append(call.path)
+            world.seconds.advance(1.0)
+
+    world.api.fault = slow
+    for n in range(20):
+        world.api.edit(PODS, f"redis-{n}", TERMINATING, "redis")
+    world.watch()
+    began = world.seconds()
+    world.late.reconcile(TOGETHER)
+    assert world.seconds() - began <= LOOK_UPS
+    world.run(10)
+    for n in range(20):
+        world.api.remove(PODS, f"redis-{n}", "redis")
+    world.run(10)
+
+    assert (len(asked), len({*asked})) == (20, 20)
+    assert world.reservations.held == []
 
 
 # Leaders.

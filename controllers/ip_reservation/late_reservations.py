@@ -31,7 +31,7 @@ from api.standing import STANDING, keys_of
 from calico.segment import IPReservation, Record, pages
 from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.caches import Caches
-from controllers.ip_reservation.calls import PAUSES, LiveReader
+from controllers.ip_reservation.calls import LOOK_UPS, PAUSES, LiveReader, RoundRobin
 from controllers.ip_reservation.release_planner import Life, is_over, life_of
 from controllers.ip_reservation.reporter import Reporter
 from controllers.workqueue import WorkQueue
@@ -136,6 +136,7 @@ class LateReconciler:
         self._decided: set[str] = set()
         """Uids of pods that are not gone yet, but decided about, once."""
         self._claimed: set[str] = set()
+        self._turns = RoundRobin(self.clock, LOOK_UPS, lambda: False)
         self._queue = WorkQueue("ip_reservation_late", pauses=PAUSES)
 
     def controller(self) -> Controller:
@@ -184,8 +185,8 @@ class LateReconciler:
     def _reconcile_claimed(self) -> float | None:
         """Their records are durable: one that is missing by now was released, not forgotten. What fails stays."""
         with self._lock:
-            claimed = [*self._claimed]
-        for uid in claimed:
+            claimed = {uid: uid for uid in self._claimed}
+        for uid, _ in self._turns.of(claimed):
             with suppress(KubeError):
                 self._reconcile(uid, is_claimed=True)
         with self._lock:
