@@ -70,6 +70,14 @@ def test_whose_pod_stays_and_with_which_fixed_ip(metadata: dict[str, Any], reaso
     assert refused(pod(**metadata)) == ((reason,) if reason else ())
 
 
+def test_a_pod_with_claims_of_devices_stays() -> None:
+    claim = {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
+
+    assert refused(pod(spec={"resourceClaims": [claim]})) == (
+        "it has resource claims (gpu): super nodes have no devices for them",
+    )
+
+
 # Ports
 
 LOCAL_RANGE = "net.ipv4.ip_local_port_range"

@@ -140,6 +140,10 @@ class Sysctl(Value, frozen=True):
     value: str = ""
 
 
+class ResourceClaim(Value, frozen=True):
+    name: str = ""
+
+
 class SecurityContext(Value, frozen=True):
     sysctls: tuple[Sysctl, ...] = ()
 
@@ -155,6 +159,7 @@ class PodSpec(Value, frozen=True):
     init_containers: tuple[Container, ...] = ()
     security_context: SecurityContext = SecurityContext()
     volumes: tuple[dict[str, Any], ...] = ()
+    resource_claims: tuple[ResourceClaim, ...] = ()
     resources: Resources = Resources()
     overhead: dict[str, str] = {}
 

@@ -1,7 +1,7 @@
 """Which pod on a super node may be replaced by a local one, where there is room for it, and what became of an eviction.
 
 The room is an estimate, by what is requested of each node: it is the scheduler that decides. What it counts and this
-does not: volumes per node, dynamic resources, and resizes in progress. A wrong guess costs one eviction, and a pause
+does not: volumes per node, and resizes in progress. A wrong guess costs one eviction, and a pause
 that grows.
 """
 
