@@ -185,6 +185,6 @@ def _evict(session: Session, chosen: Placement) -> bool:
 
 
 def pods_and_super_nodes(inventory: Inventory, where: Selection) -> tuple[Sequence[Pod], set[str]]:
-    """All pods, and all super nodes. KubeError."""
+    """All pods that are not over, and all super nodes. KubeError."""
     pods, super_nodes = inventory.cluster.together(partial(inventory.all_pods, where), inventory.super_nodes)
-    return pods, {*super_nodes}
+    return [pod for pod in pods if not pod.finished], {*super_nodes}
