@@ -59,10 +59,6 @@ class Reservations:
         resource, left = self._located(timeout)
         return self._client.list(resource, type=IPReservation, timeout=left).items
 
-    def get(self, name: str, *, timeout: float) -> IPReservation:
-        resource, left = self._located(timeout)
-        return self._client.get(resource, name, type=IPReservation, timeout=left)
-
     def create(
         self,
         name: str,

@@ -49,10 +49,6 @@ class FakeReservations(Reservations):
         self.before("list", "")
         return super().list()
 
-    def get(self, name: str, *, timeout: float = 1.0) -> IPReservation:
-        self.before("get", name)
-        return super().get(name, timeout=AT_LEISURE)
-
     def create(
         self,
         name: str,

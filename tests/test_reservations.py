@@ -96,12 +96,8 @@ def test_a_segment_that_is_gone_says_nothing_about_its_group() -> None:
     with cluster(V3) as (_, server, reservations):
         made = reservations.create("a", [record()], timeout=1)
         reservations.delete(made)
-        for act in (
-            lambda: reservations.write(made, [], timeout=1),
-            lambda: reservations.get("a", timeout=1),
-        ):
-            with pytest.raises(NotFound):
-                act()
+        with pytest.raises(NotFound):
+            reservations.write(made, [], timeout=1)
         assert discoveries(server)[:2] == [f"/apis/{V3}", f"{IN_V3}/a"]
         assert discoveries(server).count(f"/apis/{V3}") == 1
 
@@ -131,7 +127,7 @@ def test_a_write_changes_the_records_and_leaves_what_others_wrote_alone() -> Non
         (stored,) = api.list(IN_V3)
         theirs = {"labels": {MANAGED_BY: MANAGER, "team": "b"}, "annotations": {"note": "c"}}
         api.put(IN_V3, stored | {"metadata": stored["metadata"] | theirs})
-        seen = reservations.get("a", timeout=1)
+        (seen,) = reservations.list()
         written = reservations.write(seen, [record("10.0.0.2/32")], timeout=1)
         (asked,) = [each for each in server.asked if each.method == "PATCH"]
     assert asked.headers["content-type"] == MERGE_PATCH
@@ -155,7 +151,7 @@ def test_an_order_to_release_is_taken_away_when_it_is_carried_out(kept: list[str
         reservations.create("a", [record("10.0.0.1/32"), record("10.0.0.2/32")], timeout=1)
         (stored,) = api.list(IN_V3)
         api.put(IN_V3, merged(stored, {"metadata": {"annotations": {RELEASE: "10.0.0.1"}}}))
-        seen = reservations.get("a", timeout=1)
+        (seen,) = reservations.list()
         written = reservations.write(seen, [record(each) for each in kept], timeout=1)
     assert (RELEASE in written.metadata.annotations) is stays
 
@@ -176,14 +172,14 @@ def test_what_changed_since_it_was_seen_is_left_as_it_is(act: Act) -> None:
         reservations.write(seen, newer, timeout=1)
         with pytest.raises(Conflict):
             act(reservations, seen)
-        assert reservations.get("a", timeout=1).records == tuple(newer)
+        assert [each.records for each in reservations.list()] == [tuple(newer)]
 
 
 @pytest.mark.parametrize("knows_the_group", [True, False])
 @pytest.mark.parametrize(
     "act",
     [
-        pytest.param(lambda store, seen: store.get("a", timeout=0.1), id="get"),
+        pytest.param(lambda store, seen: store.list(timeout=0.1), id="list"),
         pytest.param(lambda store, seen: store.create("b", [record()], timeout=0.1), id="create"),
         pytest.param(lambda store, seen: store.write(seen, [record()], timeout=0.1), id="write"),
         pytest.param(lambda store, seen: store.delete(seen, timeout=0.1), id="delete"),
@@ -209,4 +205,4 @@ def test_the_search_for_the_group_and_the_call_share_one_timeout() -> None:
     with cluster() as (api, server, _):
         api.fault = lambda asked: late
         with pytest.raises(Unreachable):  # and not NotServed, with the whole timeout for either group
-            Reservations(server.client()).get("a", timeout=0.3)
+            Reservations(server.client()).list(timeout=0.3)

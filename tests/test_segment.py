@@ -237,7 +237,7 @@ def test_a_segment_that_was_written_in_the_other_group_is_ours_with_its_records(
 
 def test_a_write_leaves_no_hidden_copy_that_would_win_over_it() -> None:
     with served_in_v1(as_calico_stores_it()) as (api, reservations):
-        written = reservations.write(reservations.get("a", timeout=1), [FIRST, SECOND], timeout=1)
+        written = reservations.write(*reservations.list(), [FIRST, SECOND], timeout=1)
         (stored,) = api.list(IN_V1)
     annotations = stored["metadata"]["annotations"]
     assert (written.ours, written.records) == (True, (FIRST, SECOND))
