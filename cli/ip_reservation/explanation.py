@@ -431,11 +431,13 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
 
 
 def _having(inventory: Inventory, ip: str, named: Iterable[str]) -> Sequence[StoredPod]:
-    """By the first address, as the API server selects pods; by the second one, those of *named*."""
-    if found := inventory.pods(Selection(field_selector=f"status.podIP={ip}")):
-        return found
-    pods = [inventory.pod(*each.split("/")) for each in dict.fromkeys(named) if "/" in each]
-    return [pod for pod in pods if pod and ip in pod.status.addresses]
+    """By the first address, as the API server selects pods; by the second one, those of *named*.
+
+    One that has finished still shows what it had.
+    """
+    second = (inventory.pod(*each.split("/")) for each in dict.fromkeys(named) if "/" in each)
+    found = inventory.pods(Selection(field_selector=f"status.podIP={ip}")) or filter(None, second)
+    return [pod for pod in found if ip in pod.status.addresses and not pod.finished]
 
 
 def held_by_hand(segments: Sequence[IPReservation], address: str) -> bool:
