@@ -10,7 +10,7 @@ from datetime import datetime
 import click
 import msgspec
 
-from api.elasticity import PATH, SWITCH
+from api.elasticity import BURST, PATH, PLACEMENT, SUPER, SWITCH
 from cli.errors import Failure
 from cli.explain.kinds import snapshot_of
 from cli.explain.prediction import Snapshot, creation_of, predict
@@ -124,7 +124,7 @@ def _placed(made: Plan, arriving: Sequence[Pod]) -> dict[str, Placement]:
     return {
         pod.metadata.name: Placement(pod.metadata.name, PLACES[action.kind], action.why)
         if (action := decided.get(pod.metadata.uid))
-        else Placement(pod.metadata.name, "waits", made.waits.get(pod.metadata.uid, ""))
+        else Placement(pod.metadata.name, "waits", made.waits.get(pod.metadata.uid, "others gate it, too"))
         for pod in arriving
     }
 
@@ -188,9 +188,11 @@ def placed_by_elasticity(subject: Subject, _: Namespace, settings: Settings) -> 
     """Why a pod like it would be placed, for a change of values."""
     if not settings.elasticity.enabled:
         return ""
+    annotations, affinity = subject.metadata.annotations, subject.spec.affinity
     pod = NewPod(subject.metadata, NewSpec(tolerations=subject.spec.tolerations))
-    affinity = subject.spec.affinity
-    reaches = reaches_super_nodes(pod, {} if affinity is None else {"affinity": affinity})
+    # A toleration that the leader gave is none of the template's.
+    is_sent = BURST in annotations or annotations.get(PLACEMENT) == SUPER
+    reaches = not is_sent and reaches_super_nodes(pod, {"affinity": affinity})
     why, _warnings = gate_reason(pod, subject.metadata.namespace, settings.elasticity, reaches=reaches)
     return f"one like it is placed by elasticity: {why}" if why else ""
 
