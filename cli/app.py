@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pkgutil import resolve_name
 from typing import Any
@@ -68,6 +69,10 @@ class Application(click.Group):
             return super().invoke(context)
         except KubeError as error:
             raise unreadable(error) from error
+        except KeyboardInterrupt:
+            # As shells expect it, and at once: an exit waits for all threads that read.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
 
 
 @click.group(

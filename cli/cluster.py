@@ -52,9 +52,12 @@ class Cluster:
 
     def read(self, reads: Mapping[K, Callable[[], Any]]) -> dict[K, Any]:
         """What each of *reads* returns, all at the same time; of one that fails, its KubeError."""
-        with futures.ThreadPoolExecutor(max_workers=PARALLEL) as executor:
+        executor = futures.ThreadPoolExecutor(max_workers=PARALLEL)
+        try:
             calls = {name: executor.submit(attempt, read) for name, read in reads.items()}
             return {name: call.result() for name, call in calls.items()}
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)  # on Ctrl-C, some are still at it
 
     def read_all(self, reads: Mapping[K, Callable[[], Any]]) -> dict[K, Any]:
         """The same, where nothing can be shown without all of them. Raises KubeError."""

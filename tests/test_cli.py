@@ -6,9 +6,12 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 
 import click
 import pytest
@@ -23,7 +26,10 @@ from cli.errors import UNREADABLE, unreadable
 from cli.output import Document, Output, Part, Table, bad, duration, fitted, good
 from cli.session import Command, Session, pass_session
 from dev.fake_api import FakeAPI
+from dev.lab.waiting import stretch, until
 from kube.errors import Forbidden, NotConfigured, Unreachable
+from tests.kubeconfigs import written
+from tests.misbehaving_server import hangs, serving
 from tests.server import ROOT
 
 
@@ -277,3 +283,18 @@ def test_output_that_cannot_be_written_is_one_error(arguments: tuple[str, ...]) 
 
     assert found.stderr == "Error: cannot write the output: No space left on device\n"
     assert found.returncode == 1
+
+
+def test_ctrl_c_ends_a_command_while_the_api_server_does_not_answer(tmp_path: Path) -> None:
+    with serving(lambda _: hangs) as server:
+        command = subprocess.Popen(
+            [sys.executable, "-m", "cli", "status", "--kubeconfig", written(tmp_path / "config", server.url)],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        )
+        until(lambda: server.asked)
+        command.send_signal(signal.SIGINT)
+        _, errors = command.communicate(timeout=10 * stretch())
+
+    assert (command.returncode, errors) == (-signal.SIGINT, b"")
