@@ -6,8 +6,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+
+from urllib3.exceptions import HTTPError
 
 from kube.client import Client
 from kube.connection import MOUNTED, Connection, Impersonating, Impersonation, connect, in_cluster, of_pod
@@ -89,10 +92,11 @@ class Cluster:
             return None
         headers = self._connection.authorization()
         url = f"{self._connection.host}/version"
-        answer = self._connection.pool.request("GET", url, body=None, headers=headers, timeout=TIMEOUT)
         try:
+            request = partial(self._connection.pool.request, body=None, timeout=TIMEOUT, retries=False)
+            answer = request("GET", url, headers=headers)
             date = parsedate_to_datetime(answer.headers.get("Date", ""))
-        except ValueError:
+        except (HTTPError, ValueError):
             return None
         # HTTP has no other zone, but a proxy may leave it out.
         return date.replace(tzinfo=date.tzinfo or UTC)

@@ -100,7 +100,7 @@ def doctor(session: Session) -> None:
 
 
 def findings(inventory: Inventory) -> Iterator[Finding]:
-    """Raises KubeError when not even the version can be read."""
+    """Raises KubeError when not even the installation can be read."""
     status, ours, cluster = status_of(inventory), inventory.installed, inventory.cluster
     fine = {
         "webhook configurations": "present",
@@ -130,7 +130,7 @@ def findings(inventory: Inventory) -> Iterator[Finding]:
     yield from _or_fine(of_others, OTHERS_CHECK, "none alters or blocks what Drawbridge writes")
     labels = _labels(attempt(partial(inventory.cached, NAMESPACES, Namespace)), ours.in_force)
     yield from _or_fine(labels, LABELS_CHECK, "each has an effect")
-    yield _versions(status, cluster.client.request("GET", "/version")["gitVersion"])
+    yield _versions(status, attempt(partial(cluster.client.request, "GET", "/version")))
     lease = attempt(inventory.lease)
     yield from _clocks(lease, cluster.server_time(), inventory.now())
 
@@ -227,7 +227,8 @@ def _always(settings: Settings) -> Iterator[Needs]:
 def _permissions(inventory: Inventory) -> Iterator[Finding]:
     ours, read = inventory.installed, inventory.cluster.read
     accounts, check = ours.accounts, "permissions of Drawbridge"
-    group = next(filter(inventory.serves_reservations, GROUPS), GROUPS[-1]).partition("/")[0]
+    served = (each for each in GROUPS if attempt(partial(inventory.serves_reservations, each)))
+    group = next(served, GROUPS[-1]).partition("/")[0]
     asked = [
         (program, each.located(ours.namespace, group))
         for program, each in needed(ours.in_force)
@@ -299,8 +300,11 @@ def _labels(namespaces: Sequence[Namespace] | KubeError, settings: Settings) -> 
                 yield warns(f"{labelled}, but anycastIP.podAddress is off: its pods get no address", way_out)
 
 
-def _versions(status: Status, server: str) -> Finding:
+def _versions(status: Status, answer: Raw | KubeError) -> Finding:
     check, ours = "versions", status.version
+    if isinstance(answer, KubeError):
+        return Finding.unread(check, "", answer)
+    server = answer["gitVersion"]
     numbers = server.removeprefix("v").split(".")[:2]
     if tuple(int(each) for each in numbers if each.isdecimal()) < OLDEST:
         way_out = "use 1.30 or newer: docs/reference/support.md"

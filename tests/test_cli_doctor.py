@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from kubernetes.client import Configuration
 
 from certs.issue import new_leaf
 from cli.cluster import Cluster
@@ -15,15 +16,22 @@ from cli.doctor import findings, needed
 from cli.installation import CONTROLLERS, WEBHOOK, Access
 from cli.inventory import Inventory
 from dev.fake_api import FakeAPI, connection_to
+from dev.fake_api.calls import refusal
+from kube.connection import Configured
 from settings import Settings
 from tests import cli, permissions
 from tests.factories import NOW
+from tests.misbehaving_server import resets, serving
 
 
 def verdicts(api: FakeAPI, check: str, **answers: Any) -> list[str]:
-    api.fault = partial(cli.answered, **answers)
-    findings = cli.shown(api, "doctor")["findings"]
-    return [each["verdict"] for each in findings if each["check"] == check]
+    found = findings_of(api, partial(cli.answered, **answers))
+    return [each["verdict"] for each in found if each["check"] == check]
+
+
+def findings_of(api: FakeAPI, fault: Any) -> Any:
+    api.fault = fault
+    return cli.shown(api, "doctor")["findings"]
 
 
 def test_a_dry_run_that_our_webhooks_mark_is_fine() -> None:
@@ -208,3 +216,30 @@ def test_the_lease_that_is_asked_about_is_the_one_of_the_installation() -> None:
     of_controllers = {(CONTROLLERS, verb, "gate") for verb in ("get", "update")}
     assert asked(resourceName="gate") == {(WEBHOOK, "get", "gate"), *of_controllers}
     assert asked(leaderElect=False) == set(), "there is none"
+
+
+@pytest.mark.parametrize(
+    ("path", "check", "verdict"),
+    [
+        pytest.param("/apis/projectcalico.org/v3", "Calico's API", "wrong", id="Calico's API server is down"),
+        pytest.param("/version", "versions", "skipped", id="the version"),
+    ],
+)
+def test_what_the_api_server_does_not_answer_hides_no_other_finding(
+    path: str, check: str, verdict: str
+) -> None:
+    api = cli.installed(*cli.FEATURES)
+    fine = {each["check"] for each in findings_of(api, cli.answered)}
+    refused = refusal(503, "ServiceUnavailable", "service unavailable")
+
+    found = findings_of(api, lambda call: refused if call.path == path else cli.answered(call))
+
+    assert [each["verdict"] for each in found if each["check"] == check] == [verdict]
+    assert {each["check"] for each in found} == fine
+
+
+def test_an_answer_that_breaks_off_leaves_the_time_unread() -> None:
+    with serving(lambda _: resets) as server:
+        connection = Configured(Configuration(host=server.url))
+        assert Cluster(server.client(), connection=connection).server_time() is None
+        assert len(server.asked) == 1

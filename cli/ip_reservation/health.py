@@ -28,7 +28,7 @@ from cli.ip_reservation.reservations import (
     unmanaged_entries,
 )
 from cli.output import Cell, Document, Part, Table, duration, left
-from kube.errors import KubeError
+from kube.errors import KubeError, ServerError
 from settings import IPReservationSettings, Settings
 
 NEXT = 5
@@ -191,8 +191,17 @@ def checks(inventory: Inventory) -> Iterator[Finding]:
     settings = inventory.installed.in_force.ip_reservation
     version = settings.calico_api_version
     usable = GROUPS if version == "auto" else (version,)
-    if found := [each for each in usable if inventory.serves_reservations(each)]:
-        yield Finding("Calico's API", Verdict.OK, f"IPReservation is served in {found[0]}")
+    answers = ((each, attempt(partial(inventory.serves_reservations, each))) for each in usable)
+    group, answer = next((found for found in answers if found[1]), ("", None))
+    if isinstance(answer, ServerError):
+        message = f"{group} does not answer: {answer.message}: deletions of selected pods are refused"
+        yield Finding(
+            "Calico's API", Verdict.WRONG, message, "repair Calico's API server: kubectl get apiservices"
+        )
+    elif isinstance(answer, KubeError):
+        yield Finding.unread("Calico's API", "", answer)
+    elif answer:
+        yield Finding("Calico's API", Verdict.OK, f"IPReservation is served in {group}")
     else:
         yield Finding(
             "Calico's API",
