@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from api.anycast_ip import QUOTAS, TAINT, quotas_in
 from cloud.types import Quota
-from controllers.anycast_ip.claim import claim_for, spare_for
+from controllers.anycast_ip.claim import CLUSTER_UUID, NAMESPACE, claim_for, spare_for
 from controllers.anycast_ip.sources import annotation
 from dev.fake_api import FakeAPI, merged
 from dev.lab.cloud import Knobs
@@ -95,6 +95,19 @@ def test_nodes_that_wait_already_count_as_far_as_they_need_an_address(
     orders: dict[str, Any] = cli.shown(api, "simulate", "join", "2")["orders"]
     assert orders["fromPool"] == from_pool
     assert {each["quota"]: each["needed"] for each in orders["quotas"]}["DAILY_EIP_APPLY"] == needed
+
+
+@pytest.mark.parametrize("state", ["idle", "skipped claim"])
+def test_what_another_clusters_claim_says_is_not_shown_as_if_it_were_ours(api: FakeAPI, state: str) -> None:
+    api.put(CONFIG_MAPS, {"metadata": {"name": CLUSTER_UUID, "namespace": NAMESPACE}})
+    uid = api.get(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE)["metadata"]["uid"]
+    claim = replace(
+        spare_for("u2", SETTINGS, NOW), address="eip-2", cluster=uid if state == "idle" else "theirs"
+    )
+    api.put(CONFIG_MAPS, merged(stored(claim), {"metadata": {"namespace": "drawbridge"}}))
+
+    assert [each["state"] for each in cli.shown(api, "addresses", "list")["addresses"]] == [state]
+    assert cli.shown(api, "simulate", "join", "1")["orders"]["fromPool"] == (state == "idle")
 
 
 def test_the_page_shows_them_and_marks_what_is_nearly_used_up(api: FakeAPI) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import partial
 
 import click
+from msgspec.structs import replace
 
 from api.anycast_ip import (
     ADDRESS,
@@ -28,7 +29,7 @@ from cli.anycast_ip.health import QuotaLeft, left_of, quotas_read
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, left, moment, warning
 from cli.session import Commands, Session, pass_session, selector_option, watch_option
-from controllers.anycast_ip.claim import SELECTED, Claim, instance_of
+from controllers.anycast_ip.claim import CLUSTER_UUID, NAMESPACE, SELECTED, Claim, instance_of
 from controllers.anycast_ip.claim import read as read_claim
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, Selection
@@ -67,17 +68,10 @@ class State(StrEnum):
     RELEASING = "releasing"
     IDLE = "idle"
     ORDERED = "ordered for the pool"
-    UNREADABLE = "unreadable claim"
+    SKIPPED = "skipped claim"
 
 
-SHOWN = {
-    State.OPEN: good,
-    State.TAINTED: warning,
-    State.WITHOUT: warning,
-    State.RELEASING: warning,
-    State.ORDERED: warning,
-    State.IDLE: good,
-}
+SHOWN = {State.OPEN: good, State.IDLE: good, State.UNPROVEN: bad, State.SKIPPED: bad}
 LAST = (State.IDLE, State.OPEN)
 """What needs no attention."""
 
@@ -151,7 +145,7 @@ def listed(
     known = {each.metadata.uid for each in selected}
     found = [_of_node(each, readable.get(each.metadata.uid)) for each in selected]
     found += [_of_gone(claim) for claim in readable.values() if claim.uid not in known]
-    found += [_unreadable(each) for each in claims if _claim(each) is None]
+    found += [_skipped(each) for each in claims if _claim(each) is None]
     return tuple(sorted(found, key=_attention))
 
 
@@ -167,7 +161,7 @@ def _attention(address: Address) -> tuple[int, float, str]:
 
 
 def _row(each: Address, now: datetime) -> list[Cell]:
-    state = SHOWN.get(each.state, bad)(each.state)
+    state = SHOWN.get(each.state, warning)(each.state)
     released = "yes" if each.ours else "no: it is not ours"
     took = "" if each.opened_after is None else duration(each.opened_after)
     return [each.node, each.address, each.id, state, age(each.since, now), took, each.instance, released]
@@ -201,9 +195,9 @@ def _of_gone(claim: Claim) -> Address:
     )
 
 
-def _unreadable(found: ConfigMap) -> Address:
+def _skipped(found: ConfigMap) -> Address:
     metadata = found.metadata
-    return Address(metadata.name, "", "", State.UNREADABLE, "", True, metadata.creation_timestamp)
+    return Address(metadata.name, "", "", State.SKIPPED, "", False, metadata.creation_timestamp)
 
 
 def _claim(found: ConfigMap) -> Claim | None:
@@ -247,8 +241,15 @@ def addresses_of(inventory: Inventory, labels: str = "") -> Addresses:
 
 
 def address_claims(inventory: Inventory) -> Sequence[ConfigMap]:
-    ours = Selection(inventory.namespace, label_selector=SELECTED)
-    return inventory.list(CONFIG_MAPS, ConfigMap, ours)
+    """Those of another cluster, which the leader skips, are empty, if it may be read which cluster this is."""
+    found = inventory.list(CONFIG_MAPS, ConfigMap, Selection(inventory.namespace, label_selector=SELECTED))
+    try:
+        cluster = inventory.get(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE, ConfigMap).metadata.uid
+    except KubeError:
+        return found
+    return [
+        replace(each, data={}) if (of := _claim(each)) and of.cluster != cluster else each for each in found
+    ]
 
 
 def allow_list(inventory: Inventory) -> Entries:
