@@ -36,8 +36,9 @@ OLD, LEAVES, WAITS = pod("old", ready=True), pod("old", leaves=True), pod("new",
 @table(
     "pods, deciding, leaving, expected",
     {
-        "one waits, and others are ready": ([OLD, WAITS], (), 0, True),
-        "no others are ready": ([pod("old"), WAITS], (), 0, False),
+        "one waits for others": ([OLD, WAITS], (), 0, True),
+        "no others are ready": ([pod("old"), WAITS], (), 0, True),
+        "others wait, too": ([pod("old", gated=True), WAITS], (), 0, False),
         "the only other one that is ready leaves": (
             [pod("old", ready=True, leaves=True), WAITS],
             (),
@@ -71,9 +72,11 @@ def test_a_standstill_counts_from_when_it_was_seen_and_is_forgotten_when_somethi
     world.cluster.edit(old, {"status": READY})
     world.create(1, "web-b", revision="b", n="0")
     world.leader.settle(11)
-    world.cluster.edit(old, {"status": {"conditions": []}})
+    (leaving,) = world.create(1, "web-c", revision="c", n="1")
+    at = {"deletionTimestamp": NOW.isoformat(), "deletionGracePeriodSeconds": GRACE}
+    world.cluster.edit(leaving, {"metadata": at})
     world.leader.settle(1)
-    world.cluster.edit(old, {"status": READY})
+    world.cluster.remove(leaving)
     world.leader.settle(11)
     assert world.placements("web-b") == {"": 1}
 

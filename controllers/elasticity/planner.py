@@ -357,14 +357,14 @@ def stands_still(
 ) -> bool:
     """Whether a rollout stands still because a pod of its newer revision, *key*, waits for a cap.
 
-    A workload that may miss no pod keeps those of the older revision until one more of the newer one is ready. Where
-    they fill the cap, each revision would wait for the other: others than those of *key* are ready, none is leaving,
-    and none of *key* is starting. *pods* are all of a workload, *deciding* the uids of those whose placement is being
-    written; *leaving* are the seconds, by uid, for which this leader has seen that pods terminate.
+    A workload that may miss no pod keeps those of the older revision, ready or not, until one more of the newer one is
+    ready. Where they fill the cap, each revision would wait for the other: others than those of *key* are placed, none
+    is leaving, and none of *key* is starting. *pods* are all of a workload, *deciding* the uids of those whose
+    placement is being written; *leaving* are the seconds, by uid, for which this leader has seen that pods terminate.
     """
     pods = [pod for pod in pods if not pod.finished]
     active = [pod for pod in pods if pod.active]
-    if not any(pod.ready for pod in active if pod.key != key):
+    if all(pod.gated for pod in active if pod.key != key):
         return False
     own = [pod for pod in active if pod.key == key]
     is_starting = any(pod.metadata.uid in deciding or not (pod.gated or pod.ready) for pod in own)

@@ -1691,6 +1691,18 @@ def rollout_within_a_full_cap(world: World) -> Iterator[float]:
     yield 100.0
 
 
+@history("elasticity", nodes=3, lasts=500.0, values={"elasticity": {"maxSuperPods": {"total": 2}}})
+def mended_within_a_full_cap(world: World) -> Iterator[float]:
+    """A full cap does not block the rollout that mends a Deployment of which no pod is ready."""
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 0}})
+    failing = objects.deployment("away", 2, local=0)
+    failing["spec"]["template"]["spec"]["containers"][0]["image"] = "never-ready:1"
+    world.kubectl_create(DEPLOYMENTS, failing)
+    yield 60.0
+    world.patch_template(DEPLOYMENTS, "away", [{"name": "main", "image": "web:2"}])
+    yield 200.0
+
+
 @history("elasticity", nodes=3, lasts=500.0, values={"elasticity": {"maxSuperPods": {"total": 3}}})
 def cap_while_pods_terminate(world: World) -> Iterator[float]:
     """Pods that terminate on super nodes count under the cap."""
