@@ -83,8 +83,10 @@ class Reservations:
             self._found = None
             raise
 
-    def write(self, segment: IPReservation, records: Iterable[Record], *, timeout: float) -> IPReservation:
-        """Make *segment* hold exactly *records*; other metadata stays."""
+    def write(
+        self, segment: IPReservation, records: Iterable[Record], *, term: str | None = None, timeout: float
+    ) -> IPReservation:
+        """Make *segment* hold exactly *records*; other metadata stays. A new *term* always makes a new version."""
         resource, left = self._located(timeout)
         kept, name = tuple(records), segment.metadata.name
         change = body(kept)
@@ -92,16 +94,10 @@ class Reservations:
         named = segment.to_be_released.values()
         if named and not any(record.cidr in named for record in kept):
             annotations |= {RELEASE: None}  # all that it names is released
+        annotations |= {TERM: term} if term else {}
         change["metadata"] = laid_open(segment.metadata, annotations)
         change["metadata"]["resourceVersion"] = segment.metadata.resource_version
         return self._client.patch(resource, name, change, type=IPReservation, timeout=left)
-
-    def confirm(self, segment: IPReservation, term: str, *, timeout: float) -> IPReservation:
-        """Write *segment* as it is: a write that was decided on this version of it, and comes later, is refused."""
-        resource, left = self._located(timeout)
-        change = {"resourceVersion": segment.metadata.resource_version, "annotations": {TERM: term}}
-        name = segment.metadata.name
-        return self._client.patch(resource, name, {"metadata": change}, type=IPReservation, timeout=left)
 
     def delete(self, segment: IPReservation, *, timeout: float = 5.0) -> None:
         resource, left = self._located(timeout)

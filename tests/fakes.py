@@ -61,15 +61,16 @@ class FakeReservations(Reservations):
         self.before("compact" if level else "create", name)
         return super().create(name, records, level=level, owner=owner, timeout=AT_LEISURE)
 
-    def confirm(self, segment: IPReservation, term: str, *, timeout: float = 1.0) -> IPReservation:
-        self.before("confirm", segment.metadata.name)
-        return super().confirm(segment, term, timeout=AT_LEISURE)
-
     def write(
-        self, segment: IPReservation, records: Iterable[Record], *, timeout: float = 1.0
+        self,
+        segment: IPReservation,
+        records: Iterable[Record],
+        *,
+        term: str | None = None,
+        timeout: float = 1.0,
     ) -> IPReservation:
-        self.before("write", segment.metadata.name)
-        return super().write(segment, records, timeout=AT_LEISURE)
+        self.before("confirm" if term else "write", segment.metadata.name)
+        return super().write(segment, records, term=term, timeout=AT_LEISURE)
 
     def delete(self, segment: IPReservation, *, timeout: float = 5.0) -> None:
         self.before("delete", segment.metadata.name)

@@ -37,6 +37,7 @@ from kube.errors import Conflict, Unreachable
 from kube.resources import PODS, STATEFUL_SETS, VALIDATING_WEBHOOKS
 from kube.types import OwnerReference, Pod, key_of
 from settings import IPReservationSettings
+from settings.ip_reservation import SameAddress
 from tests.calico_pools import a_block, a_pool
 from tests.factories import NOW, ago, numbered, raw_pod, record, segment
 from tests.ip_reservation_world import TERMINATING, Raw, Served, encoded
@@ -648,6 +649,18 @@ def test_slow_looks_at_owners_are_made_in_several_runs() -> None:
 
 
 # Leaders.
+
+
+def test_what_is_reserved_ahead_is_promised_once_same_addresses_are_switched_on() -> None:
+    """Which restarts the leader, and no pod."""
+    world = reserved_ahead()
+    world.settings = world.settings.model_copy(update={"same_address": SameAddress(enabled=True)})
+    world.lead()
+    world.run()
+
+    (held,) = [record for each in world.reservations.list() for record in each.records]
+    assert (held.owner_uid, held.addresses, held.reason) == ("uid-redis", 1, STANDING)
+    assert not world.asks()
 
 
 def test_a_new_leader_relies_on_the_marks_that_it_finds_and_a_write_of_the_former_one_is_refused() -> None:

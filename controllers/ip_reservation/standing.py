@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from api.ip_reservation import ended_by_itself, records_of, reserves_finished, unselected
 from api.standing import (
@@ -31,7 +32,7 @@ from api.standing import (
 )
 from calico.pools import Pool, Range, overlap, range_of
 from calico.reservations import NotServed, Reservations
-from calico.segment import IPReservation, name_of, pages
+from calico.segment import IPReservation, Record, name_of, pages
 from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.caches import NONE, Caches, Keys
 from controllers.ip_reservation.calls import PAUSES
@@ -305,7 +306,7 @@ class StandingReconciler:
         self._to_mark |= dict.fromkeys(changed.values())
         for uid, key in changed.items():
             self._judge(uid, key, settings)
-        self._confirm(epoch.owner)
+        self._confirm(epoch.owner, settings)
         planned = self._planned(changed, settings)
         self._claims.withdraw(planned.withdrawn)
         self._reserve(planned.reserved, epoch.owner, settings)
@@ -375,32 +376,43 @@ class StandingReconciler:
             and not unselected(pod, namespace.metadata.annotations, settings)
         )
 
-    def _confirm(self, owner: OwnerReference) -> None:
-        """Once in a term, write each segment as it is: what a former leader sends later is refused. KubeError."""
+    def _confirm(self, owner: OwnerReference, settings: IPReservationSettings) -> None:
+        """Once in a term, write each segment: what a former leader sends later is refused. KubeError.
+
+        Same addresses may have been switched on since its records were made.
+        """
         if self._is_confirmed:
             return
-        wanted, confirmed = NONE.union(*(each.keys for each in self._candidates.values())), NONE
+        wanted, confirmed = {each.key: each for each in self._records(self._candidates, settings)}, NONE
         for segment in self._caches.segments.list():
-            if segment.is_owned_by(owner.uid) and not wanted.isdisjoint(segment.keys):
+            if segment.is_owned_by(owner.uid) and not segment.keys.isdisjoint(wanted):
+                found = [(each, wanted.get(each.key, each)) for each in segment.records]
+                records = [
+                    replace(each, owner_uid=now.owner_uid, addresses=now.addresses) for each, now in found
+                ]
                 # After a conflict another client has written, and its pods are reserved again.
                 with suppress(Conflict, NotFound):
-                    confirmed |= {*self._reservations.confirm(segment, self._term, timeout=TIMEOUT).keys}
+                    made = self._reservations.write(segment, records, term=self._term, timeout=TIMEOUT)
+                    confirmed |= made.keys
         self._claim(self._candidates, confirmed, owner)
         self._is_confirmed = True
 
+    def _records(self, uids: Iterable[str], settings: IPReservationSettings) -> Iterator[Record]:
+        now = self._epochs.clock.now()
+        for pod in filter(None, map(self._caches.pods.get, self._pods_of(uids))):
+            yield from records_of(pod, settings, reason=STANDING, at=now)
+
     def _reserve(self, uids: Sequence[str], owner: OwnerReference, settings: IPReservationSettings) -> None:
         """What cannot be written is left out; a write that was late makes a copy."""
-        now, reserved = self._epochs.clock.now(), NONE
-        pods = filter(None, (self._caches.pods.get(key) for key in self._pods_of(uids)))
-        records = (record for pod in pods for record in records_of(pod, settings, reason=STANDING, at=now))
-        for page in pages(records):
+        reserved = NONE
+        for page in pages(self._records(uids, settings)):
             name = name_of("standing", secrets.token_hex(8))
             try:
                 made = self._reservations.create(name, page, owner=owner, timeout=TIMEOUT)
             except (KubeError, NotServed) as error:
                 log.warning("standing reservations not written", error=str(error))
                 break
-            reserved |= {*made.keys}
+            reserved |= made.keys
         self._claim(uids, reserved, owner)
 
     def _claim(self, uids: Iterable[str], reserved: Keys, owner: OwnerReference) -> None:
