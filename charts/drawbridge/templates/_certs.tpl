@@ -22,25 +22,6 @@ caBundle: {{ include "drawbridge.caBundle" . | quote }}
 {{- end }}
 {{- end }}
 
-{{/* For validating webhooks of ingress_daemonset, as they are, or as they were among those of ip_reservation: with the CA that
-they have, they are called from their first moment, and an upgrade changes nothing. */}}
-{{- define "drawbridge.presentTrust" -}}
-{{- $found := list -}}
-{{- if ne .Values.certs.mode "files" }}
-{{- range $suffix := list "-ingress-daemonset" "" }}
-{{- $name := printf "%s%s" (include "drawbridge.fullname" $) $suffix }}
-{{- range dig "webhooks" list (lookup "admissionregistration.k8s.io/v1" "ValidatingWebhookConfiguration" "" $name) }}
-{{- with .clientConfig.caBundle }}{{ $found = append $found . }}{{ end }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- with first $found -}}
-caBundle: {{ . | quote }}
-{{- else -}}
-{{ include "drawbridge.trust" $ }}
-{{- end }}
-{{- end }}
-
 {{/* For the metadata of a webhook configuration. */}}
 {{- define "drawbridge.caInjection" -}}
 {{- if eq .Values.certs.mode "cert-manager" -}}

@@ -18,7 +18,7 @@ clb:
 {{- end }}
 {{- end }}
 
-{{/* Common to both webhooks. Takes a list of the root context, one of the webhook's audiences, its path, and its trust. */}}
+{{/* Common to both webhooks. Takes a list of the root context, one of the webhook's audiences, and its path. */}}
 {{- define "drawbridge.ingressDaemonSetWebhook" -}}
 {{- $root := index . 0 -}}
 {{- $audience := index . 1 -}}
@@ -30,7 +30,7 @@ clb:
       namespace: {{ $root.Release.Namespace | quote }}
       path: {{ index . 2 }}
       port: 443
-    {{- index . 3 | nindent 4 }}
+    {{- include "drawbridge.trust" $root | nindent 4 }}
   rules:
     - apiGroups: [ingressdaemonsets.mumoshu.github.io]
       apiVersions: [v1alpha1]
