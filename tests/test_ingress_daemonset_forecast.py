@@ -331,6 +331,17 @@ def test_a_node_that_has_its_pods_again_is_trusted_in_time_though_the_status_doe
     assert (ahead.remaining, ahead.left) == (0, ())
 
 
+def test_pods_that_were_evicted_from_a_node_are_expected_there_again() -> None:
+    here = Rolling(*NAMES[:3], rolling={"maxUnavailableNodes": 1, **BY_NODE})
+    here.roll_out()
+    here.play(lambda: here.updated() and not here.world.off())
+    here.status["drainRequests"] = {"n0": here.world.now.isoformat()}
+    here.world.deployments["web-n0"]["status"]["availableReplicas"] = 0
+
+    ahead = forecast(here.world.snapshot(), Pace(PODS))
+    assert ahead.left == ()
+
+
 def test_pods_of_a_new_node_that_have_not_started_in_time_are_not_expected() -> None:
     here = Rolling("n1")
     here.world.nodes["n2"] = raw_node("n2")

@@ -61,9 +61,9 @@ class SimulatedCluster:
         self._available_at: dict[str, datetime] = {}
         """By names of Deployments whose pods are starting."""
         for each in snapshot.rollouts():
-            starts = each.phase in (Phase.UPDATING, Phase.STARTING)
+            starts = each.phase in (Phase.UPDATING, Phase.STARTING, Phase.DRAINING)
             is_stuck = each.cannot_start or (each.stuck_at is not None and each.stuck_at <= self.now)
-            if starts and not is_stuck and each.deployment is not None:
+            if starts and not is_stuck and each.deployment and not each.deployment.rolled_out:
                 self._deployments[each.name] = _unfinished(each.deployment)
                 self._start_pods(each.name, each.node, each.updated_at or self.now)
 

@@ -217,8 +217,7 @@ def warnings(new: IngressDaemonSet) -> Iterator[str]:
             f"healthChecker.image is {checker.image}, another program: "
             "Drawbridge's own is used, as if there were neither image nor imagePullPolicy"
         )
-    written = (rolling.deployment_annotation, rolling.node_annotation, rolling.timestamp, rolling.weights)
-    longest = max(rolling.label_grace_seconds, *(each.grace_period_seconds for each in written if each), 0)
+    longest = rolling.grace_seconds
     if 0 < (held := new.spec.drain_timeout_seconds) < longest:
         yield f"drainTimeoutSeconds is {held}: an eviction passes before the grace of {longest} s is over"
     for port in new.spec.health_check_node_ports:
