@@ -275,3 +275,17 @@ def test_a_pod_that_others_hold_takes_no_place_and_is_placed_by_what_they_make_o
 
     assert world.placements("queue") == {"local": 1}
     assert "no super node has pool=a" in world.annotations(queued)[REASON]
+
+
+def test_what_tolerates_super_nodes_and_asks_for_other_nodes_takes_no_place() -> None:
+    """It could wait for these nodes indefinitely."""
+    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1)))
+    spec = {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"pool": "ci"}}
+    (runner,) = world.create(1, "runner", n=None, spec=spec)
+    world.leader.settle()
+    world.no_room(runner)
+    world.create(1, n="0")
+    world.leader.settle()
+
+    assert (world.placements("runner"), world.placements()) == ({"local": 1}, {"super": 1})
+    assert "no super node has pool=ci" in world.annotations(runner)[REASON]

@@ -187,6 +187,8 @@ class _Planner:
         found = self._super_nodes.objections(pod, bound=False)
         if found is None or found.rules:
             return self._sent(pod, said, found)
+        if self._settings.max_super_pods.is_limited and found.for_others:
+            return Placement(Kind.LOCAL, f"{said}: stays local, {found.misfit}")
         if refusal := self._super_nodes.quota.refusal(pod):
             return Placement(Kind.LOCAL, f"{said}: stays local, {refusal}", CAPPED)
         return Placement(Kind.ANY, f"{said}: left to the scheduler")

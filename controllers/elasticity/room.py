@@ -125,6 +125,8 @@ class Objections:
     misfit: str | None = None
     outage: float | None = None
     """Seconds for which a super node has been in a state that is all it misses; None when there is no such node."""
+    for_others: bool = False
+    """Whether it asks for labels that none of the super nodes has."""
 
 
 NO_OUTAGES: Mapping[str, float] = {}
@@ -167,7 +169,9 @@ class SuperNodes:
         if misfit := self._misfit(request):
             passing = (node.metadata.name for node in self._nodes.super if is_passing(request, node))
             outage = min((self._outages.get(name, 0.0) for name in passing), default=None)
-            return Objections(misfit=f"{misfit}{gpu_hint(gpus)}", outage=outage)
+            asked_for = any(is_asked_for(request, node) for node in self._nodes.super)
+            for_others = misfit != NONE_THERE and not asked_for
+            return Objections(misfit=f"{misfit}{gpu_hint(gpus)}", outage=outage, for_others=for_others)
         if gpus:
             # A super node that is not for GPUs, and would take it.
             lasting = (node_selector, node_affinity, volumes, resources)
