@@ -225,8 +225,8 @@ def test_the_program_says_what_is_left_and_how_to_go_on(
         return "pods with gate x: shop/web-1"
 
     monkeypatch.setattr(open_gates, "open_all", fake)
-    assert open_gates.main(["drawbridge", "--settle=8s", "--leader=1s", "--within=1m"]) == 1
-    assert seen == [("drawbridge", Patience(8.0, 1.0, 60.0))]
+    assert open_gates.main(["drawbridge", "--settle=8s", "--within=1m"]) == 1
+    assert seen == [("drawbridge", Patience(8.0, all=60.0))]
     message = capsys.readouterr().err
     assert "shop/web-1" in message
     assert "--no-hooks" in message

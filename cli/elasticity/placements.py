@@ -74,10 +74,8 @@ def to_return(pods: Sequence[Pod], super_nodes: Collection[str], names: Collecti
             raise Failure(
                 f"{name} would not return: {why}", "raise LOCAL_REPLICAS of its workload, then restart that"
             )
-    bursts = [
-        name for name, each in found.items() if BURST in each.metadata.annotations and not _why_not(each)
-    ]
-    chosen = [each for name, each in found.items() if name in (names or bursts)]
+    bursts = [pod for pod in found.values() if BURST in pod.metadata.annotations and not _why_not(pod)]
+    chosen = [found[name] for name in dict.fromkeys(names)] or bursts
     return [_placement(each, super_nodes) for each in chosen]
 
 

@@ -204,7 +204,7 @@ def remove_webhook(client: Client, configuration: str) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     logs.configure("info")
-    patience = Patience(seconds(given.settle), seconds(given.leader), seconds(given.within))
+    patience = Patience(seconds(given.settle), all=seconds(given.within))
     if not (left := open_all(Client.from_environment(), given.configuration, patience)):
         log.info("no pod is gated")
         return 0
@@ -220,7 +220,6 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m controllers.elasticity.open_gates", description=__doc__)
     parser.add_argument("configuration", help="name of the MutatingWebhookConfiguration")
     parser.add_argument("--settle", default="10s", help="how long no pod must have been gated")
-    parser.add_argument("--leader", default="5s", help="how long the leader has to place a pod")
     parser.add_argument("--within", default="120s", help="how long all may take")
     return parser
 

@@ -140,10 +140,6 @@ class Sysctl(Value, frozen=True):
     value: str = ""
 
 
-class ResourceClaim(Value, frozen=True):
-    name: str = ""
-
-
 class SecurityContext(Value, frozen=True):
     sysctls: tuple[Sysctl, ...] = ()
 
@@ -159,7 +155,7 @@ class PodSpec(Value, frozen=True):
     init_containers: tuple[Container, ...] = ()
     security_context: SecurityContext = SecurityContext()
     volumes: tuple[dict[str, Any], ...] = ()
-    resource_claims: tuple[ResourceClaim, ...] = ()
+    resource_claims: tuple[dict[str, Any], ...] = ()
     resources: Resources = Resources()
     overhead: dict[str, str] = {}
 

@@ -200,7 +200,7 @@ def _violations(pod: Request) -> Iterator[str]:
     owner, annotations = pod.metadata.controller, pod.metadata.annotations
     if owner and is_daemon_pod(pod.metadata):
         yield f"it is a pod of DaemonSet {owner.name}: super nodes run no DaemonSets"
-    if claims := ", ".join(claim.name for claim in pod.spec.resource_claims):
+    if claims := ", ".join(claim["name"] for claim in pod.spec.resource_claims):
         yield f"it has resource claims ({claims}): super nodes have no devices for them"
     for sysctl in pod.spec.security_context.sysctls:
         # Kubernetes takes both separators.
