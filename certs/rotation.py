@@ -26,6 +26,8 @@ AUTHORITIES, AUTHORITY_KEY = "ca.crt", "ca.key"
 NOTHING = Pair(b"", b"")
 CLOCK_SKEW = timedelta(hours=1)
 """How far the clock of an API server may be behind ours."""
+MOST_TRUSTED = 50
+"""Authorities, of which the oldest go: whatever empties the Secret again and again, configurations stay small."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def to_trust(
     def newest_first(each: x509.Certificate) -> tuple[bool, float, bytes]:
         return each != held.signer, -each.not_valid_after_utc.timestamp(), pem_of([each])
 
-    return tuple(sorted(lasting, key=newest_first))
+    return tuple(sorted(lasting, key=newest_first)[:MOST_TRUSTED])
 
 
 def _why_renew(leaf: Pair, signer: x509.Certificate, rules: Rules, now: datetime) -> str | None:

@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY
 
 from certs.issue import Pair, check, is_issued_by, not_after
 from certs.rotation import (
+    MOST_TRUSTED,
     NOTHING,
     Held,
     Rules,
@@ -212,6 +213,19 @@ def test_a_damaged_secret_is_replaced_with_an_event(world: World, type: str, lef
     assert world.cluster.data.keys() == left
     world.moment.seconds += 6
     world.rest()
+    assert world.problem() is None
+
+
+def test_a_secret_that_is_emptied_again_and_again_fills_no_webhook_configuration(world: World) -> None:
+    for _ in range(MOST_TRUSTED + 1):
+        world.rest()
+        world.cluster.put(SECRETS, world.secret() | {"data": {}})
+    world.rest()
+    world.moment.seconds += OVERLAP
+    world.rest()
+
+    [bundle] = world.bundles
+    assert len(certificates_in(bundle)) == MOST_TRUSTED
     assert world.problem() is None
 
 
