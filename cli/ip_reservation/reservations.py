@@ -200,10 +200,8 @@ def to_release(
         for record, segment in found:
             orders.setdefault(segment.metadata.name, (segment, []))[1].append(record)
         if not (found or holds):
-            others = [each for each in segments if not each.ours and cidr in each.spec.reserved_cidrs]
-            if not others:
+            if not (name := kept_by(cidr, unmanaged_entries(segments))):
                 raise Failure(f"{address} is not reserved", LIST)
-            name = others[0].metadata.name
             raise Failure(
                 f"{address} is reserved by IPReservation {name}, which Drawbridge does not manage",
                 f"if you know what it is for: kubectl edit ipreservation {name}",
