@@ -27,6 +27,7 @@ from settings.anycast_ip import NEED_LABEL
 from tests import cli
 from tests.anycast_world import SETTINGS, Lab, open_lab
 from tests.factories import NOW
+from tests.test_anycast_announcements import opened_so_far
 
 
 def noted(*transitions: str) -> Node:
@@ -126,7 +127,7 @@ def test_a_node_that_joins_has_its_opening_and_no_write_more() -> None:
 
 def test_a_node_that_lost_its_address_says_when_and_which() -> None:
     lab = open_lab()
-    (address,) = lab.on()
+    (address,), before = lab.on(), opened_so_far()
     lab.world.alter(address.id, status="UNBIND", instance_id="")
     lab.run(lambda: changed(lab)[:1] == [CLOSED], 900, "closed")
     assert transitions_of(lab.node())[0].address == address.id
@@ -135,3 +136,4 @@ def test_a_node_that_lost_its_address_says_when_and_which() -> None:
     lab.run(lambda: changed(lab) == [OPEN, CLOSED, OPEN], 300, "open again")
     lab.run_for(SETTINGS.resync_period * 2)
     assert changed(lab) == [OPEN, CLOSED, OPEN]
+    assert opened_so_far() == before  # it has not taken since its creation to join

@@ -12,7 +12,16 @@ import structlog
 from msgspec.structs import replace
 from prometheus_client import Gauge, Histogram
 
-from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, is_open, is_open_without, is_proven_bound, wanted
+from api.anycast_ip import (
+    ADDRESS,
+    ADDRESS_ID,
+    CONDITION,
+    OPEN,
+    is_open,
+    is_open_without,
+    transitions_of,
+    wanted,
+)
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from controllers.anycast_ip.planner import ANNOUNCED, HELD
 from controllers.anycast_ip.snapshot import Action, Note, Snapshot, Step
@@ -102,8 +111,10 @@ class Reporter:
         if step.action is Action.OPEN and node:
             self._states[uid] = "open"
             created = node.metadata.creation_timestamp
-            is_first = ADDRESS_ID not in node.metadata.annotations and not is_open_without(node)
-            if is_first and created and uid not in self._announced:
+            was_open = ADDRESS_ID in node.metadata.annotations or OPEN in {
+                each.to for each in transitions_of(node)
+            }
+            if created and not was_open and uid not in self._announced:
                 OPENED.observe((self._now() - created).total_seconds())
             self._announced.discard(uid)
             text = "The anycast IP is bound: the node is open for pods"
@@ -118,7 +129,7 @@ class Reporter:
             self.note(snapshot, Note("AnycastIpTaken", text, "Normal"))
         elif step.action in (Action.STRIP, Action.FREE):
             self._notes.pop(uid, None)
-        elif step.action is Action.CLOSE and node and is_proven_bound(node):
+        elif step.action is Action.CLOSE and node and ADDRESS_ID in node.metadata.annotations:
             text = "The address is no longer bound to the node, which is tainted again"
             self.note(snapshot, Note("AnycastIpLost", text))
 
