@@ -233,6 +233,7 @@ LIVES, BACK = (see(at, pods=(redis("10.0.0.1"),), assigned=HAS) for at in (0, 60
 IS_AHEAD = see(0, pods=(redis("10.0.0.1"),), assigned=HAS, reserved={"10.0.0.1"})
 OPTS_OUT = see(1, pods=(OPTED_OUT,), assigned=HAS, reserved={"10.0.0.1"})
 KEPT = partial(reservation.KeptOutOfCirculation, 120.0)
+FREED = partial(reservation.FreeInTime, 120.0)
 POOL_OF_A = {"spec": {"cidr": "10.0.0.0/24", "nodeSelector": "zone == 'a'"}}
 STOPPED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 ENDED = redis("10.0.0.1")
@@ -248,6 +249,14 @@ def finished() -> History:
         see(0, pods=(redis("10.0.0.1"),), assigned=HAS, **was),
         see(50, pods=(ENDED,), assigned=GONE, **was),
     ]
+
+
+def edge_with(at: float, reason: str = "", image: str = "proxy:1", phase: str = "Outdated") -> Observation:
+    """A halted rollout to `proxy:1`, whose node has *image* and waits for a *reason*."""
+    halted, held = resource("Halted"), {"metadata": {"name": "web-n", "labels": {edge.NODE_LABEL: "n"}}}
+    halted["status"]["waitingFor"] = [{"node": "n", "phase": phase, "reason": reason}] if reason else []
+    held |= {"spec": {"replicas": 2, "template": {"spec": {"containers": [{"image": image}]}}}}
+    return see(at, ON, workloads={"d": held | {"status": {}}}, ingress_daemon_sets=[halted])
 
 
 BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
@@ -353,6 +362,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         lambda: reservation.KeptOutOfCirculation(120.0, most=2),
         [LIVES, see(50, assigned=GONE, reserved={"10.0.0.2"})],
     ),
+    "an address of a pod that is gone stays reserved": (
+        FREED,
+        [see(at, reserved={"10.0.0.1"}) for at in (0, 50, 181)],
+    ),
     "a pod has an address that is for another node": (
         reservation.OfItsPool,
         [
@@ -441,6 +454,14 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(1, node("n", **EDGE), pods=(proxy("p", "n", **STOPPED),), uses={"n"}),
         ],
     ),
+    "a node gets the template with which a rollout is halted": (
+        edge.HaltedStays,
+        [edge_with(0, image="proxy:0"), edge_with(31)],
+    ),
+    "a closed node does not say why for long": (
+        truth.WaitsSayWhy,
+        [see(at, needing(tainted=True)) for at in (0, 901)],
+    ),
     "a rollout is complete, and no template is current": (
         edge.CompleteIsCurrent,
         [see(0, ingress_daemon_sets=[resource(current="")])],
@@ -475,6 +496,19 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
     "an address is still reserved": (reservation.ReservationsEnd, see(0, reserved={"10.0.0.1"})),
     "there is no certificate": (certificates.ServedIsTrusted, see(0)),
     "a closed node does not say why": (truth.WaitsSayWhy, see(0, needing(tainted=True))),
+    **{
+        f"an IngressDaemonSet waits for what is not so: {reason}": (
+            truth.WaitingIsTrue,
+            edge_with(0, reason, phase=phase),
+        )
+        for phase, reason in (
+            ("Outdated", "it waits for its turn; the node is NotReady"),
+            ("Outdated", "the rollout is paused"),
+            ("Starting", "1 of 2 pods are available"),
+            ("Draining", "it is detached to be drained: its pods may be evicted"),
+            ("Leaving", "the node has left"),
+        )
+    },
     "the command shows a node as open that is closed": (
         truth.StatusIsTrue,
         see(0, needing(tainted=True), report={"leader": LEADS, "anycastIp": {"nodes": 1, "open": 1, "tainted": []}}),
@@ -505,6 +539,22 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
 }  # fmt: skip
 
 GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
+    "an address stays reserved while no leader works": (
+        FREED,
+        [
+            see(at, reserved={"10.0.0.1"}, disturbances=disturbed(reservation.NO_LEADER, 25))
+            for at in (0, 50, 181)
+        ],
+    ),
+    "an address is free a moment after its pod went without admission": (
+        KEPT,
+        [LIVES, *(see(at, assigned=GONE, disturbances=disturbed("redis-0", 45)) for at in (50, 69))],
+    ),
+    "a node waits for its pods": (truth.WaitingIsTrue, [edge_with(0, "0 of 2 pods are available")]),
+    "a node got the template just when the rollout was halted": (
+        edge.HaltedStays,
+        [edge_with(0, image="proxy:0"), edge_with(30)],
+    ),
     "a person unbinds an address": (
         address.BoundStaysBound,
         [

@@ -83,6 +83,10 @@ def longest(resource: Raw) -> float:
     return float(spec.get("podsPerNode", 1) * deadline)
 
 
+def drain_timeout(resource: Raw) -> float:
+    return float(resource["spec"].get("drainTimeoutSeconds", DRAIN))
+
+
 def detaches(resource: Raw) -> bool:
     """Without, pods are replaced one by one on nodes that serve."""
     return share(rolling_of(resource).get("maxUnavailableNodes", 0), 100) > 0
@@ -153,7 +157,7 @@ class EdgeServes(Invariant):
             self._served = (self._served & self._selected.keys()) - (cordoned - self._cordoned) | good
             self._cordoned = cordoned
             forgiven = FORGIVEN + resource["spec"].get("minReadySeconds", 0)
-            drained = forgiven + resource["spec"].get("drainTimeoutSeconds", DRAIN) + LINGER
+            drained = forgiven + drain_timeout(resource) + LINGER
             could = [
                 each
                 for each in ready
@@ -331,6 +335,32 @@ class StoppedOnlyDetached(Invariant):
                 continue
             if not seen.disturbances.within(FORGIVEN, seen.at, name(pod), node):
                 yield f"{name(pod)} on {node}"
+
+
+class HaltedStays(Invariant):
+    """Writes under way arrive within SOON seconds. One that has the template before comes back to it."""
+
+    name = "edge: while a rollout is halted, no further node gets its template"
+
+    def __init__(self) -> None:
+        self._halted = Since()
+        self._images: dict[str, str] = {}
+        """Of our Deployments, by uid."""
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        before, self._images = self._images, {}
+        for uid, each in seen.workloads.items():
+            if NODE_LABEL in labels(each):
+                self._images[uid] = image_of(each["spec"]["template"])
+        halted = {
+            f"{name(each)} {each['metadata'].get('generation')}": image_of(each["spec"]["template"])
+            for each in seen.ingress_daemon_sets
+            if condition(each, "Progressing").get("reason") == "Halted"
+        }
+        for key, seconds in self._halted.of(halted, seen.at).items():
+            for uid, image in self._images.items() if seconds > SOON else ():
+                if image == halted[key] != before.get(uid, image):
+                    yield f"{name(seen.workloads[uid])} gets {image} after {seconds:.0f} s"
 
 
 class AttachedInTheEnd(Invariant):

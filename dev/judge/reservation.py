@@ -31,6 +31,10 @@ SLACK = 3.0
 """Seconds that a pass of releases may be early: ends are stored in whole seconds."""
 AS_SEEN = 20.0
 """Seconds in which a pod that went without admission is seen: a kubelet's or a node's doing."""
+FREED, WORKS = 60.0, 30.0
+"""Seconds that a release takes; and in which a leader is at work again after trouble."""
+NO_LEADER = "no leader"
+"""What is disturbed while none works, or requests of ours are lost."""
 TAKEN_AWAY = 60.0
 """Seconds in which a leader, or the next one, decides about a pod that finished by what its namespace says by then."""
 
@@ -98,7 +102,8 @@ class KeptOutOfCirculation(Invariant):
         """Whether there was no time yet to see that it went without admission, or to restore its reservation."""
         if seen.disturbances.within(RESTORED, seen.at, CONFIGURATION):
             return True
-        return seen.at - gone.at <= AS_SEEN and seen.disturbances.within(AS_SEEN, seen.at, gone.pod)
+        since = seen.at - gone.at
+        return since <= AS_SEEN and seen.disturbances.within(AS_SEEN + since, seen.at, gone.pod)
 
     def _are_many(self, seen: Observation) -> bool:
         return self._most is not None and len(seen.reserved - seen.assigned.keys()) >= self._most
@@ -232,6 +237,27 @@ class ReservationsEnd(Invariant):
             yield f"still reserved: {', '.join(sorted(left))}"
         if len(marked) != (most := min(self._ahead, len(living))):
             yield f"{len(marked)} pods of {most} are reserved ahead"
+
+
+class FreeInTime(Invariant):
+    """After as many *seconds* in which a leader works; *clocks* differ by at most as much."""
+
+    name = "ip: the address of a pod that is gone is free when its time is over"
+
+    def __init__(self, seconds: float, clocks: float = 0.0) -> None:
+        self._most, self._at = seconds + clocks + FREED, 0.0
+        self._kept: dict[str, float] = {}
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        passed = 0.0 if seen.disturbances.within(WORKS, seen.at, NO_LEADER) else seen.at - self._at
+        gone = set(seen.reserved) - seen.assigned.keys()
+        self._at, self._kept = (
+            seen.at,
+            {each: self._kept.get(each, -passed) + passed for each in sorted(gone)},
+        )
+        for address, seconds in self._kept.items():
+            if seconds > self._most:
+                yield f"{address} is reserved for {seconds:.0f} s"
 
 
 class OfItsPool(Invariant):

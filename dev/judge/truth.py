@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dev.judge.edge import selected, takes_pods
-from dev.judge.judge import Invariant
+from dev.judge.edge import DONE, NODE_LABEL, selected, takes_pods
+from dev.judge.judge import Invariant, Since
 from dev.judge.observation import (
     ADDRESS_READY,
     Observation,
@@ -15,6 +16,7 @@ from dev.judge.observation import (
     is_open_without,
     is_ready,
     is_super,
+    labels,
     name,
     needs_address,
     notes,
@@ -23,21 +25,85 @@ from dev.judge.observation import (
 from dev.judge.placement import REASON, is_gated, waits_for_us
 
 Raw = dict[str, Any]
-UNEXPLAINED = "AnycastIpPending"
+UNEXPLAINED, EXPLAINED = "AnycastIpPending", 900.0
+"""What says nothing; and seconds until something is said: documented."""
+PODS = re.compile(r"(\d+) of (\d+) pods are available")
 
 
 class WaitsSayWhy(Invariant):
-    name = "truth: each closed node and each gated pod says what it waits for"
+    name = (
+        f"truth: each closed node and each gated pod says what it waits for, a node within {EXPLAINED:.0f} s"
+    )
+    sees = ("nodes",)
+
+    def __init__(self) -> None:
+        self._silent = Since()
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        for each, seconds in self._silent.of(_silent(seen), seen.at).items():
+            if seconds > EXPLAINED:
+                yield f"{each} is closed for {seconds:.0f} s"
 
     def rest(self, seen: Observation) -> Iterator[str]:
-        for node in seen.nodes.values():
-            said = condition(node, ADDRESS_READY)
-            says = said.get("status") == "False" and said.get("reason") != UNEXPLAINED
-            if needs_address(node) and is_ready(node) and not is_open(node) and not says:
-                yield f"{name(node)} is closed"
+        for each in _silent(seen):
+            yield f"{each} is closed"
         for pod in seen.pods.values():
             if is_gated(pod) and not notes(pod).get(REASON):
                 yield f"{name(pod)} is gated"
+
+
+def _silent(seen: Observation) -> list[str]:
+    """Nodes that are closed, and do not say why."""
+    return [
+        key
+        for key, node in seen.nodes.items()
+        if needs_address(node) and is_ready(node) and not is_open(node)
+        if condition(node, ADDRESS_READY).get("status") != "False"
+        or condition(node, ADDRESS_READY).get("reason") == UNEXPLAINED
+    ]
+
+
+class WaitingIsTrue(Invariant):
+    """Of what `waitingFor` and the conditions of an IngressDaemonSet name, whatever can be seen."""
+
+    name = "truth: at rest, what an IngressDaemonSet says that it waits for is so"
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        for resource in seen.ingress_daemon_sets:
+            status, progressing = resource.get("status") or {}, condition(resource, "Progressing")
+            waiting = status.get("waitingFor") or []
+            for each in waiting:
+                for part in _untrue(each["phase"], each["reason"], each["node"], resource, seen):
+                    yield f"{name(resource)}: {each['node']} is {each['phase']}: {each['reason']}: {part}"
+            if (progressing.get("reason") == "Paused") and not resource["spec"].get("paused"):
+                yield f"{name(resource)} is not paused: {progressing['message']}"
+            rolling = {each["phase"] for each in waiting} & {"Outdated", "Detaching", "Updating", "Attaching"}
+            if progressing.get("reason") in DONE and rolling and not any_crash(seen):
+                yield f"{name(resource)} is complete, and nodes are {', '.join(sorted(rolling))}"
+
+
+def _untrue(phase: str, reason: str, key: str, resource: Raw, seen: Observation) -> Iterator[str]:
+    """What contradicts the *reason* of a node."""
+    node = seen.nodes.get(key)
+    own = [each for each in seen.workloads.values() if labels(each).get(NODE_LABEL) == key]
+    if phase == "Leaving":
+        if not own or (node and selected(node, resource)):
+            yield "it has not left"
+        return
+    if node is None or not (selected(node, resource) or own):
+        yield "it is not selected"
+        return
+    if ("; the node is NotReady" in reason) == is_ready(node):
+        yield f"it is {'' if is_ready(node) else 'not '}Ready"
+    is_drained = node["spec"].get("unschedulable") or (node["spec"].get("taints") or [])
+    if phase == "Draining" and not is_drained and key not in (resource["status"].get("drainRequests") or {}):
+        yield "it is not drained"
+    if "the rollout is paused" in reason and not resource["spec"].get("paused"):
+        yield "it is not paused"
+    if (count := PODS.match(reason)) and not any_crash(seen):
+        there = {(each["status"].get("availableReplicas", 0), each["spec"]["replicas"]) for each in own}
+        if there and (int(count[1]), int(count[2])) not in there:
+            yield f"there are {there}"
 
 
 class StatusIsTrue(Invariant):

@@ -39,6 +39,8 @@ def _reservation(values: Raw) -> Iterator[Promise]:
             yield Promise.of(
                 reservation.KeptOutOfCirculation, seconds=RESERVED_FOR, clocks=2 * SHORT_SKEW, most=most
             )
+        seconds = float(values["ipReservation"].get("duration", "2m").removesuffix("m")) * 60
+        yield Promise.of(reservation.FreeInTime, seconds=seconds, clocks=2 * SHORT_SKEW)
         yield Promise.of(reservation.OnlySelected)
         yield Promise.of(reservation.OfItsPool)
         yield Promise.of(reservation.MarkedAreReserved)
@@ -101,6 +103,7 @@ def _edge(*, restored: bool) -> Iterator[Promise]:
     if not restored:  # what is detached then was so before
         yield Promise.of(edge.DetachedWithinTheBudget)
     yield Promise.of(edge.StoppedOnlyDetached, needs=load_balancer.PERIOD * load_balancer.FALLS)
+    yield Promise.of(edge.HaltedStays)
     yield Promise.of(edge.AttachedInTheEnd)
     yield Promise.of(edge.RolloutsEnd)
     yield Promise.of(edge.CompleteIsTrue)
@@ -109,5 +112,6 @@ def _edge(*, restored: bool) -> Iterator[Promise]:
 
 def _truth() -> Iterator[Promise]:
     yield Promise.of(truth.WaitsSayWhy)
+    yield Promise.of(truth.WaitingIsTrue)
     yield Promise.of(truth.StatusIsTrue)
     yield Promise.of(truth.MetricsAreTrue)

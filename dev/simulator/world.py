@@ -27,6 +27,7 @@ from dev.fake_api import server as fake_server
 from dev.fake_api.calls import Reply, Request, refusal
 from dev.judge import Observation
 from dev.judge.observation import INSTANCE_TAG
+from dev.judge.reservation import NO_LEADER
 from dev.lab import chart
 from dev.simulator import logs
 from dev.simulator.admission import OURS, Admission
@@ -217,6 +218,8 @@ class World:
 
     def _probe(self) -> None:
         self.edge.poll()
+        if not (self.outside.has_leader and self.network.is_calm):
+            self.outside.disturb(NO_LEADER)
         self.outside.changed()
 
     @property
