@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from functools import partial
 from random import Random
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
+from dev.judge.edge import drain_timeout
 from dev.judge.placement import SUPER_NODES
 from dev.simulator import objects
 from dev.simulator.models.autoscaler import OWN as AUTOSCALED
 from dev.simulator.models.autoscaler import Autoscaler
-from dev.simulator.operations import Raw, is_home, operation
+from dev.simulator.operations import LATER, Raw, is_home, operation
 from dev.simulator.world import World
 from kube.errors import KubeError, NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
@@ -19,6 +22,7 @@ from settings.anycast_ip import NEED_LABEL
 FEWEST = 3
 """Machines that stay."""
 DRAIN_RETRY = 5.0
+EVICTED = "edge: no eviction is denied for more than drainTimeoutSeconds"
 LONGEST_DRAIN = 180.0
 SOLD_OUT = "sold out"
 CLOSED = ("cordoned", "silent", "switched off", SOLD_OUT)
@@ -139,6 +143,25 @@ def super_nodes_take_no_pods(world: World, dice: Random) -> str:
     return f"{how} for {seconds:.0f} s"
 
 
+@operation("elasticity", table=LATER)
+def a_super_node_goes(world: World, dice: Random) -> str:
+    """By hand; a while later its kubelet registers it again."""
+    node, seconds, what = world.api.find(NODES, SUPER_NODE), dice.uniform(1, 120), f"return of {SUPER_NODE}"
+    if node is None or what in world.at_work:
+        return ""
+
+    def come_back() -> None:
+        while not world.api.find(NODES, SUPER_NODE):
+            world.kubectl_create(NODES, objects.super_node(SUPER_NODE, 200))
+            world.kernel.sleep(DRAIN_RETRY)
+        world.at_work.discard(what)
+
+    world.at_work.add(what)
+    excuse(world, [SUPER_NODES, SUPER_NODE], seconds + DRAIN_RETRY)
+    world.kernel.spawn(come_back, what, world.kernel.system, after=seconds)
+    return f"{world.kubectl_delete(NODES, node)} for {seconds:.0f} s"
+
+
 def open_super_nodes(world: World, how: str, *, is_open: bool) -> None:
     """Or close them, in one of the ways of *CLOSED*."""
     kubelets = world.kubernetes.kubelets
@@ -170,7 +193,9 @@ def drain(world: World, name: str, pause: float, *, leaves: bool) -> None:
 
     def act() -> None:
         end = world.kernel.now + LONGEST_DRAIN
-        pods = {each["metadata"]["uid"] for each in world.api.peek(PODS) if _is_drained(each, name)}
+        pods = dict.fromkeys(
+            (each["metadata"]["uid"] for each in world.api.peek(PODS) if _is_drained(each, name)), math.inf
+        )
         while _evict_all(world, name, pods) and world.kernel.now < end:
             world.kernel.sleep(DRAIN_RETRY)
         excuse(world, [name], pause)
@@ -189,8 +214,11 @@ def drain(world: World, name: str, pause: float, *, leaves: bool) -> None:
     world.kernel.spawn(act, f"drain of {name}", world.kernel.system)
 
 
-def _evict_all(world: World, node: str, pods: Collection[str]) -> bool:
-    """Whether some of these are left, as `kubectl drain --ignore-daemonsets --force` sees it."""
+def _evict_all(world: World, node: str, pods: dict[str, float]) -> bool:
+    """Whether some of these are left, as `kubectl drain --ignore-daemonsets --force` sees it.
+
+    With each is when its eviction was first denied by us.
+    """
     left = [each for each in world.api.peek(PODS) if each["metadata"]["uid"] in pods]
     for each in left:
         metadata = each["metadata"]
@@ -205,7 +233,17 @@ def _evict_all(world: World, node: str, pods: Collection[str]) -> bool:
             continue
         except KubeError as error:
             world.note("kubectl", f"{metadata['name']} is not evicted: {error}")
+            if "drainTimeoutSeconds" in str(error):
+                pods[metadata["uid"]] = since = min(pods[metadata["uid"]], world.kernel.now)
+                _check_wait(world, metadata["name"], world.kernel.now - since)
     return bool(left)
+
+
+def _check_wait(world: World, pod: str, seconds: float) -> None:
+    """Since the first denial; the time of one replica is compared with the clock of another one: documented."""
+    longest = max(drain_timeout(each) for each in world.api.peek(INGRESS_DAEMONSETS))
+    if seconds > longest + max(world.skews) - min(world.skews) + DRAIN_RETRY:
+        world.outside.judge.find(EVICTED, world.kernel.now, f"{pod} after {seconds:.0f} s")
 
 
 def _is_drained(pod: Raw, node: str) -> bool:

@@ -109,6 +109,13 @@ def short_lived(name: str, pods: int) -> Raw:
     return raw
 
 
+def alone(name: str) -> Raw:
+    """A pod without a controller that asks for its address to be reserved."""
+    about = template(name, "redis:1")
+    metadata = {**about["metadata"], "name": name, "namespace": SHOP}
+    return about | {"metadata": metadata | {"annotations": {"drawbridge.io/reserve-ip": "true"}}}
+
+
 def deployment(name: str, replicas: int, *, local: int | None = None, cpu: str = "1", **spec: Any) -> Raw:
     pods = template(name, "web:1", cpu, **spec)
     if local is not None:

@@ -41,11 +41,13 @@ class Kind:
 
 
 TABLE: dict[str, list[Kind]] = {}
+LATER: dict[str, list[Kind]] = {}
+"""Kinds that came later: drawn by other dice, so that a seed keeps what it had."""
 
 
-def operation(feature: str, weight: int = 1) -> Callable[[Act], Act]:
+def operation(feature: str, weight: int = 1, table: dict[str, list[Kind]] = TABLE) -> Callable[[Act], Act]:
     def note(act: Act) -> Act:
-        TABLE.setdefault(feature, []).append(Kind(act.__name__.replace("_", " "), act, weight))
+        table.setdefault(feature, []).append(Kind(act.__name__.replace("_", " "), act, weight))
         return act
 
     return note
@@ -157,6 +159,12 @@ def start_short_lived_pods(world: World, dice: Random) -> str:
     return world.kubectl_create(
         JOBS, objects.short_lived(f"short-{dice.randint(1, 999)}", dice.randint(1, 3))
     )
+
+
+@operation("ip_reservation", table=LATER)
+def start_a_pod_without_a_controller(world: World, dice: Random) -> str:
+    """Which stays where it is until its end."""
+    return world.kubectl_create(PODS, objects.alone(f"alone-{dice.randint(1, 999)}"))
 
 
 @operation("ip_reservation")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dev.simulator import machines as machines  # its operations
 from dev.simulator import operator as operator  # its operations
-from dev.simulator.operations import TABLE, Kind
+from dev.simulator.operations import LATER, TABLE, Kind
 from dev.simulator.promises import SHORT_SKEW
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ COUNT, CROWDED_COUNT, HARD_COUNT = (3, 25), (20, 50), (30, 70)
 """The fewest and most operations of a history, of one in which most meet others under way, and of a hard one."""
 CROWDED = 0.25
 """The share of crowded ones: a minute of them finds several times as much."""
+RARE = 0.3
 BUSY, HARD_BUSY = (120, 420), (90, 240)
 """Seconds in which the operations of a history, and of a hard one, happen."""
 
@@ -93,13 +94,17 @@ def drawn(seed: int, *, hard: bool = False) -> Scenario:
         named = Random(f"pod address {seed}").random() < 0.5  # noqa: S311 - dice, no secret
         values["anycastIP"]["podAddress"] = {"enabled": named}
     is_kept = "pool" in values["anycastIP"]
+    nodes = dice.randint(3, 6)
+    skews = [dice.uniform(-skew, skew) if dice.random() < 0.5 else 0.0 for _ in range(4)]
+    first = operations(features, dice, busy, hard=hard)
+    others = Random(f"later {seed}")  # noqa: S311 - dice, no secret
     return Scenario(
         seed,
         features,
         values,
-        dice.randint(3, 6),
-        [dice.uniform(-skew, skew) if dice.random() < 0.5 else 0.0 for _ in range(4)],
-        operations(features, dice, busy, hard=hard),
+        nodes,
+        skews,
+        [*first, *later(features, others, busy, len(first))],
         busy,
         max(REST, KEPT + 2 * skew + SETTLES) if is_kept else REST,
         name=f"hard seed {seed}" if hard else f"seed {seed}",
@@ -116,6 +121,13 @@ def operations(features: Sequence[str], dice: Random, busy: float, *, hard: bool
     count = dice.randint(*bounds)
     times = sorted(dice.uniform(SETTLES, SETTLES + busy) for _ in range(count))
     return [Operation(at, number, dice.choices(kinds, weights)[0]) for number, at in enumerate(times)]
+
+
+def later(features: Sequence[str], dice: Random, busy: float, count: int) -> list[Operation]:
+    """After the first *count*, a few in every third seed."""
+    kinds = [each for feature in features for each in LATER.get(feature, ()) if dice.random() < RARE]
+    times = [dice.uniform(SETTLES, SETTLES + busy) for _ in range(3) if kinds]
+    return [Operation(at, number, dice.choice(kinds)) for number, at in enumerate(times, count)]
 
 
 def values_for(features: Sequence[str], dice: Random) -> Raw:
