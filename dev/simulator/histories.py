@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -119,6 +119,7 @@ OPENED = (
 MENDED = "edge: what is unavailable anyway gets a template that mends it"
 BY_NODE = {"byLabel": "kubernetes.io/hostname"}
 LEFT = "edge: in the end a node that is selected no more has no pods"
+EVICTED_LATER = "edge: a node is detached before its pods are evicted"
 UNSERVED = "edge: no node without pods has a weight"
 EXCLUSION = "edge: in the end those nodes are excluded that others exclude"
 RESTORED = "edge: in the end each node has its former weight"
@@ -135,14 +136,20 @@ Keep = Callable[[Script], Script]
 def written_as(book: dict[str, Scenario]) -> Callable[..., Keep]:
     """A decorator that keeps a script in *book*, with its first line as its name."""
 
-    def history(*features: str, nodes: int = 4, lasts: float = 300.0, values: Raw | None = None) -> Keep:
-        """*lasts* is for how many seconds the script acts at most."""
+    def history(
+        *features: str,
+        nodes: int = 4,
+        lasts: float = 300.0,
+        values: Raw | None = None,
+        skews: Sequence[float] = (0.0,) * 4,
+    ) -> Keep:
+        """*lasts* is for how many seconds the script acts at most; *skews* are of two controllers and two servers."""
 
         def keep(script: Script) -> Script:
             assert script.__doc__ is not None
             name = script.__doc__.strip().removesuffix(".")
             installed = values_of(features, values or {})
-            skews, busy = [0.0] * 4, lasts + BREATH
+            busy = lasts + BREATH
             book[name] = Scenario(0, features, installed, nodes, skews, (), busy, REST, script, name)
             return script
 
@@ -663,6 +670,20 @@ def installed_again_in_a_failure(world: World) -> Iterator[float]:
     yield 300.0
 
 
+@history("ingress_daemonset", nodes=4)
+def detached_in_a_halt(world: World) -> Iterator[float]:
+    """A node that is detached when its rollout halts keeps the template that it has."""
+    rolling(world, annotateNodeToDetach={"gracePeriodSeconds": 60})
+    edge_spec(world, progressDeadlineSeconds=60)
+    yield 60.0
+    give_template(world, "never-ready:2")
+    while "never-ready:2" not in images(world):
+        yield 1.0
+    yield 50.0
+    rolling(world, maxUnavailableNodes=2)
+    yield 150.0
+
+
 @history("ingress_daemonset", nodes=4, lasts=400.0)
 def drained_beside_a_failure(world: World) -> Iterator[float]:
     """A node that is drained while another one fails with a new template keeps the one that it has."""
@@ -759,6 +780,19 @@ def evictions_from_many_nodes(world: World) -> Iterator[float]:
                     world.kubectl.evict(name, objects.SHOP, preconditions={"uid": uid})
         yield 5.0
     yield 200.0
+
+
+@history("ingress_daemonset", nodes=4, skews=(0.0, 0.0, 40.0, -40.0))
+def evictions_by_two_clocks(world: World) -> Iterator[float]:
+    """No pod is evicted before its node is detached while clocks of servers differ by less than drainTimeoutSeconds."""
+    yield 60.0
+    node = edge_pods(world)[0]["spec"]["nodeName"]
+    drain(world, node, pause=20.0, leaves=False)
+    for _ in range(120):
+        pods = [each for each in edge_pods(world) if each["spec"]["nodeName"] == node]
+        if len(pods) < 2 and DETACH_KEY not in notes(world.api.get(NODES, node)):
+            broken(world, EVICTED_LATER, f"{len(pods)} pods are left on {node}")
+        yield 0.5
 
 
 @history("ingress_daemonset", nodes=4, lasts=500.0)
