@@ -289,3 +289,16 @@ def test_what_tolerates_super_nodes_and_asks_for_other_nodes_takes_no_place() ->
 
     assert (world.placements("runner"), world.placements()) == ({"local": 1}, {"super": 1})
     assert "no super node has pool=ci" in world.annotations(runner)[REASON]
+
+
+def test_a_pod_that_was_kept_off_by_a_full_cap_does_not_wait_for_it() -> None:
+    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1)))
+    world.create(1, n="0")
+    world.leader.settle(1)
+    (tolerant,) = world.create(1, "t", n=None, spec={"tolerations": [{"operator": "Exists"}]})
+    world.leader.settle(1)
+    world.no_room(tolerant)
+    world.leader.settle(1)
+
+    assert "maxSuperPods.total" in world.annotations(tolerant)[REASON]
+    assert [PODS_BY_STATE.labels(state)._value.get() for state in ("pending", "capped")] == [1, 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from api.elasticity import GATE
 from controllers.elasticity.takeover import LONGEST
 from kube.errors import Forbidden, KubeError, Unreachable
 from kube.leader_election import LeadershipLost
@@ -117,3 +118,15 @@ def test_a_pod_that_changes_while_it_is_fenced_is_fenced_as_it_is_then() -> None
     world.take_over(lambda: world.cluster.edit(name, left.pop()) if left else None)
 
     assert "drawbridge.io/fenced-by" in world.annotations(name)
+
+
+def test_no_pod_is_fenced_that_others_hold_back() -> None:
+    """None was decided on, and a queue may hold thousands."""
+    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=5)))
+    (name,) = world.create(
+        1, spec={"schedulingGates": [{"name": GATE}, {"name": "kueue.x-k8s.io/admission"}]}
+    )
+    world.take_over()
+
+    assert world.cluster.writes == []
+    assert "drawbridge.io/fenced-by" not in world.annotations(name)

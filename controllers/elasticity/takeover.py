@@ -87,8 +87,8 @@ class Takeover:
 
     def _concerns(self, pod: Pod) -> bool:
         """Whether a placement may be on its way to it, or the permission to burst where their number is limited."""
-        may_burst = pod.active and pod.unbound is not None and not pod.tolerates
-        return pod.gated or (self._is_limited and may_burst)
+        may_burst = self._is_limited and pod.active and pod.unbound is not None and not pod.tolerates
+        return not pod.held and (pod.gated or may_burst)
 
     def _finish(self, uid: str) -> None:
         with self._lock:
