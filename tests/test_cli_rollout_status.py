@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset.status import Progressing
 from cli.ingress_daemonset.command import is_done, wait_until_ended
 from cli.ingress_daemonset.rollouts import Rollout, StoredResource, rollout_of
 from cli.output import Output
+from controllers.ingress_daemonset.pacing import PROMOTED_BY_HAND
 from kube.errors import Forbidden, KubeError, ServerError, Unreachable
+from kube.types import ObjectMeta
 
 AWAY = Unreachable("connection refused")
 BROKEN = ServerError(503, "ServiceUnavailable", "etcd has no leader")
@@ -71,6 +74,17 @@ def test_it_waits_for_the_last_node_and_says_each_change_once(clock: Clock) -> N
         "RollingOut, 1 of 2 nodes updated",
         "Complete, 2 of 2 nodes updated",
     ]
+
+
+@pytest.mark.parametrize("reason", [Progressing.CANARY_PAUSED, Progressing.CANARY_DEGRADED])
+def test_a_canary_that_was_promoted_just_now_is_waited_for(clock: Clock, reason: Progressing) -> None:
+    condition = {"type": "Progressing", "reason": reason.value, "message": PROMOTED_BY_HAND}
+    metadata = ObjectMeta(annotations={PROMOTE: "c-1"})
+    status: dict[str, object] = {"conditions": [condition], "canary": {"id": "c-1"}}
+    unseen = rollout_of(StoredResource(metadata, status=status))
+    found, _ = waited(clock, 60, unseen, rollout(Progressing.COMPLETE, 2))
+
+    assert is_done(found)
 
 
 def test_an_api_server_that_is_away_ends_nothing(clock: Clock) -> None:

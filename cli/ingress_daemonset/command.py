@@ -271,7 +271,7 @@ def progress_of(rollout: Rollout) -> str:
     """In a line."""
     place = f"{rollout.namespace}/{rollout.name}"
     if not rollout.is_observed:
-        return f"{place}: waiting for the controllers to see the new spec"
+        return f"{place}: waiting for the controllers to see the change"
     counted = f"{rollout.updated_nodes} of {rollout.desired_nodes} nodes updated"
     waits = f"; {rollout.waits_for}" if rollout.waits_for else ""
     return f"{place}: {rollout.state}, {counted}{waits}"

@@ -100,13 +100,14 @@ class Rollout(Status, Report, frozen=True, kw_only=True):
     """The status, and what of metadata and spec it is about.
 
     *images* are those of the template from which nodes are updated, and of that to which. *spec_revision* is the
-    template of the spec.
+    template of the spec. *promoting*: the controllers have yet to see that its canary is promoted.
     """
 
     namespace: str
     name: str
     state: str
     paused: bool
+    promoting: bool
     spec_revision: str
     generation: int
     images: tuple[Images, ...]
@@ -132,8 +133,8 @@ class Rollout(Status, Report, frozen=True, kw_only=True):
 
     @property
     def is_observed(self) -> bool:
-        """Whether the status is about the present spec."""
-        return self.observed_generation >= self.generation
+        """Whether the status is about the present spec, and a canary that is promoted."""
+        return self.observed_generation >= self.generation and not self.promoting
 
     @property
     def waits_for(self) -> str:
@@ -243,7 +244,8 @@ def _state(rollout: Rollout) -> Cell:
 def rollout_of(stored: StoredResource, former: Mapping[str, Template] | None = None) -> Rollout:
     """*former* templates are by their revisions."""
     status, template = stored.reported, stored.spec.get("template") or {}
-    known, course = former or {}, status.rollout
+    known, course, canary = former or {}, status.rollout, status.canary
+    by_hand = stored.metadata.annotations.get(PROMOTE)
     before = known.get(course.from_revision if course else status.current_revision, template)
     after = known.get(course.to_revision, template) if course else template
     return Rollout(
@@ -252,6 +254,7 @@ def rollout_of(stored: StoredResource, former: Mapping[str, Template] | None = N
         name=stored.metadata.name,
         state=status.condition("Progressing").reason or UNKNOWN,
         paused=stored.spec.get("paused", False),
+        promoting=canary is not None and canary.promoted_at is None and canary.id == by_hand,
         spec_revision=revision_of_template(template),
         generation=stored.metadata.generation,
         images=images_between(before, after),
