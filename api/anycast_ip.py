@@ -105,6 +105,10 @@ def transitions_of(node: Node) -> tuple[Transition, ...]:
     return decoded(TRANSITIONS, node.metadata.annotations.get(HISTORY, "[]"), ())
 
 
+def was_open(node: Node) -> bool:
+    return ADDRESS_ID in node.metadata.annotations or any(each.to == OPEN for each in transitions_of(node))
+
+
 def with_transition(node: Node, at: datetime, to: str, address: str) -> dict[str, str]:
     """The annotation, with one more of the last few."""
     latest = Transition(at.replace(microsecond=0), to, address)

@@ -83,16 +83,22 @@ def test_a_node_waits_since_it_was_created_or_last_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ago", "announced_for", "is_late"),
-    [(60, "0s", False), (660, "0s", True), (660, "30m", False), (2460, "30m", True)],
+    ("to", "ago", "announced_for", "is_late"),
+    [
+        (CLOSED, 60, "0s", False),
+        (CLOSED, 660, "0s", True),
+        (CLOSED, 660, "30m", False),
+        (CLOSED, 2460, "30m", True),
+        pytest.param(OPEN, 660, "0s", False, id="tainted by a user since"),
+    ],
 )
 def test_the_command_finds_a_node_late_that_was_closed_long_ago_however_old_it_is(
-    ago: int, announced_for: str, is_late: bool
+    to: str, ago: int, announced_for: str, is_late: bool
 ) -> None:
     api = cli.installed("anycastIP")
     cli.configure(api, "anycastIP", allowList={"enabled": True, "announceBefore": announced_for})
     metadata = noted(OPEN).metadata
-    closed = with_transition(Node(metadata), NOW - timedelta(seconds=ago), CLOSED, "eip-0")
+    closed = with_transition(Node(metadata), NOW - timedelta(seconds=ago), to, "eip-0")
     node = {
         "metadata": {
             "name": "n1",

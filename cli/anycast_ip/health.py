@@ -13,6 +13,7 @@ from api.anycast_ip import (
     TAINT,
     TOTAL,
     QuotasRead,
+    closed_since,
     is_open_without,
     is_tainted,
     quotas_in,
@@ -60,20 +61,17 @@ def look(inventory: Inventory) -> tuple[AnycastIP, Iterable[Problem]]:
     tainted = [node for node in selected if is_tainted(node)]
     usual = TAINTED + timedelta(seconds=settings.allow_list.wait)
     problems, latest = [*_quota_problems(inventory)], inventory.now() - usual
-    waiting = (each.metadata.name for each in tainted if (at := _changed_at(each)) and at < latest)
-    if blocked := sorted(waiting):
+    since = {
+        each.metadata.name: closed_since(transitions_of(each), each.metadata.creation_timestamp)
+        for each in tainted
+    }
+    if blocked := sorted(name for name, at in since.items() if at and at < latest):
         nodes = named(blocked, "still has", "still have")
         way_out = f"drawbridge explain node {blocked[0]}; docs/reference/names.md#events-anycast-ip"
         problems.append(Problem(f"{nodes} the taint {TAINT.key} after {usual / MINUTE:.0f} minutes", way_out))
     names = tuple(sorted(each.metadata.name for each in tainted))
     without = tuple(sorted(node.metadata.name for node in selected if is_open_without(node)))
     return AnycastIP(len(selected), len(selected) - len(names), names, without), problems
-
-
-def _changed_at(node: Node) -> datetime | None:
-    """When it was last opened or closed, as far as is known, else created: it has not waited for longer."""
-    transitions = transitions_of(node)
-    return transitions[0].at if transitions else node.metadata.creation_timestamp
 
 
 class QuotaLeft(Document, frozen=True):

@@ -12,16 +12,7 @@ import structlog
 from msgspec.structs import replace
 from prometheus_client import Gauge, Histogram
 
-from api.anycast_ip import (
-    ADDRESS,
-    ADDRESS_ID,
-    CONDITION,
-    OPEN,
-    is_open,
-    is_open_without,
-    transitions_of,
-    wanted,
-)
+from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, is_open, is_open_without, wanted, was_open
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from controllers.anycast_ip.planner import ANNOUNCED, HELD
 from controllers.anycast_ip.snapshot import Action, Note, Snapshot, Step
@@ -111,10 +102,7 @@ class Reporter:
         if step.action is Action.OPEN and node:
             self._states[uid] = "open"
             created = node.metadata.creation_timestamp
-            was_open = ADDRESS_ID in node.metadata.annotations or OPEN in {
-                each.to for each in transitions_of(node)
-            }
-            if created and not was_open and uid not in self._announced:
+            if created and not was_open(node) and uid not in self._announced:
                 OPENED.observe((self._now() - created).total_seconds())
             self._announced.discard(uid)
             text = "The anycast IP is bound: the node is open for pods"
