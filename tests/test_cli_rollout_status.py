@@ -76,6 +76,12 @@ def test_it_waits_for_the_last_node_and_says_each_change_once(clock: Clock) -> N
     ]
 
 
+def test_a_rollout_has_ended_though_a_node_is_drained(clock: Clock) -> None:
+    found, _ = waited(clock, 60, rollout(Progressing.ROLLING_OUT, 1), rollout(Progressing.DRAINING, 2))
+
+    assert is_done(found)
+
+
 @pytest.mark.parametrize("reason", [Progressing.CANARY_PAUSED, Progressing.CANARY_DEGRADED])
 def test_a_canary_that_was_promoted_just_now_is_waited_for(clock: Clock, reason: Progressing) -> None:
     condition = {"type": "Progressing", "reason": reason.value, "message": PROMOTED_BY_HAND}

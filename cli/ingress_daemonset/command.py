@@ -248,7 +248,8 @@ def wait_until_ended(output: Output, read: Callable[[], Rollout], limit: float) 
 
 
 def is_done(rollout: Rollout) -> bool:
-    return rollout.is_observed and rollout.state == Progressing.COMPLETE
+    # A node that is drained has the template, and may be cordoned for days.
+    return rollout.is_observed and rollout.state in (Progressing.COMPLETE, Progressing.DRAINING)
 
 
 def ended(rollout: Rollout) -> Failure | None:
