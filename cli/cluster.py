@@ -62,17 +62,13 @@ class Cluster:
         finally:
             executor.shutdown(wait=False, cancel_futures=True)  # on Ctrl-C, some are still at it
 
-    def read_all(self, reads: Mapping[K, Callable[[], Any]]) -> dict[K, Any]:
-        """The same, where nothing can be shown without all of them. Raises KubeError."""
-        found = self.read(reads)
-        for each in found.values():
+    def together(self, *reads: Callable[[], Any]) -> Sequence[Any]:
+        """The same in their order, where nothing can be shown without all of them. Raises KubeError."""
+        found = [*self.read(dict(enumerate(reads))).values()]
+        for each in found:
             if isinstance(each, KubeError):
                 raise each
         return found
-
-    def together(self, *reads: Callable[[], Any]) -> Sequence[Any]:
-        """What they return, in their order, as `read_all`."""
-        return [*self.read_all(dict(enumerate(reads))).values()]
 
     def count(self, resource: Resource, selection: Selection = ALL) -> int:
         """By the rows that `kubectl get` prints: a fiftieth of the bytes."""

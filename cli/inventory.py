@@ -111,12 +111,9 @@ class Inventory:
     @cached_property
     def configurations(self) -> Sequence[WebhookConfiguration]:
         """Those of all programs, in the order in which the API server calls their webhooks."""
-        reads = {
-            kind.removesuffix("WebhookConfiguration").lower(): partial(self.list, each, WebhookConfiguration)
-            for kind, each in CONFIGURATIONS.items()
-        }
-        found = self.cluster.read_all(reads)
-        return [replace(each, kind=kind) for kind, listed in found.items() for each in listed]
+        reads = (partial(self.list, each, WebhookConfiguration) for each in CONFIGURATIONS.values())
+        found = zip(("mutating", "validating"), self.cluster.together(*reads), strict=True)
+        return [replace(each, kind=kind) for kind, listed in found for each in listed]
 
     @cached_property
     def policies(self) -> Sequence[MutatingPolicy]:

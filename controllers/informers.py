@@ -33,7 +33,6 @@ class Informers:
     def __init__(self, client: Client, gather: float = GATHER) -> None:
         self._client, self._gather = client, gather
         self._sources: dict[tuple[Resource, Selection], ListWatch] = {}
-        self._informers: set[Informer[Any]] = set()
         self._lock = threading.Lock()
 
     def of(
@@ -56,14 +55,12 @@ class Informers:
                 source.optional = optional
             source.optional = source.optional and optional
             informer = Informer(source, decode or msgspec.json.Decoder(type).decode)
-            self._informers.add(informer)
             source.start(self._gather)
             return informer
 
     def release(self, informer: Informer[Any]) -> None:
         """Stop *informer*, and with the last one of its kind the LIST and WATCH."""
         with self._lock:
-            self._informers.discard(informer)
             informer.stop()
 
     def wait_synced(self, stop: threading.Event, *informers: Informer[Any]) -> bool:
@@ -91,7 +88,8 @@ class Informers:
 
     def _silent(self) -> Sequence[ListWatch]:
         with self._lock:
-            return [each.source for each in self._informers if each.silence > LONGEST_SILENCE]
+            running = [each for each in self._sources.values() if not each.stopped]
+        return [each for each in running if each.silence > LONGEST_SILENCE]
 
     def stop(self) -> None:
         """Return within about a second, also when no server answers."""
@@ -101,4 +99,3 @@ class Informers:
                 source.cancel()
             for source in self._sources.values():
                 source.stop(deadline - time.monotonic())
-            self._informers.clear()

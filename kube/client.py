@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import msgspec
 from typing_extensions import TypedDict, TypeVar, Unpack
 
-from kube.connection import POOL_SIZE, Connection, connect, in_cluster, of_pod
+from kube.connection import Connection, connect, in_cluster, of_pod
 from kube.errors import Expired, NotFound
 from kube.resources import ALL, PODS, Selection
 from kube.resources import Resource as Resource
@@ -75,13 +75,6 @@ class Client:
         if in_cluster():
             return cls(of_pod(), timeout=timeout)
         return cls(connect(os.environ.get("KUBECONFIG") or "~/.kube/config"), timeout=timeout)
-
-    @classmethod
-    def from_kubeconfig(
-        cls, path: str | os.PathLike[str], *, timeout: float = 10.0, pool_size: int = POOL_SIZE
-    ) -> Client:
-        """By the current context of the file at *path*; NotConfigured."""
-        return cls(connect(os.fspath(path), pool_size), timeout=timeout)
 
     def fenced(self, check: Callable[[], None], within: float) -> Client:
         """The same for a leader: *check* runs before each write, and may raise; no write takes longer than *within*.

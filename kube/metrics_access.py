@@ -63,20 +63,19 @@ class MetricsAccess:
         return verdict
 
     def _review(self, token: str) -> Response | None:
-        status = self._create(TOKEN_REVIEWS, {"token": token})
+        status = self._create(TOKEN_REVIEWS, "TokenReview", {"token": token})
         if not status.get("authenticated"):
             return text(401, "the token is not one of this cluster, or has ended")
         user = status["user"]
         known = {name: user[name] for name in ("uid", "groups", "extra") if name in user}
         attributes = {"path": METRICS_PATH, "verb": "get"}
         asked = {"user": user["username"], **known, "nonResourceAttributes": attributes}
-        if self._create(ACCESS_REVIEWS, asked).get("allowed"):
+        if self._create(ACCESS_REVIEWS, "SubjectAccessReview", asked).get("allowed"):
             return None
         return text(403, f"{user['username']} may not get {METRICS_PATH}; bind the ClusterRole for it")
 
-    def _create(self, resource: Resource, spec: dict[str, Any]) -> dict[str, Any]:
+    def _create(self, resource: Resource, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         """The status of a review."""
-        kind = {TOKEN_REVIEWS: "TokenReview", ACCESS_REVIEWS: "SubjectAccessReview"}[resource]
         body = {"apiVersion": resource.api_version, "kind": kind, "spec": spec}
         status: dict[str, Any] = self._client.create(resource, body, timeout=TIMEOUT)["status"]
         return status

@@ -77,9 +77,7 @@ class Transport:
 
     def close(self) -> None:
         """Close idle connections."""
-        pools = self._connection.pool.pools
-        for key in pools.keys():  # noqa: SIM118 - it cannot be iterated over
-            pools[key].close()
+        self._connection.pool.clear()
 
     def request(
         self, method: str, path: str, *, body: object, type: type[T], timeout: float, accept: str = JSON

@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from certs.issue import new_leaf
 from cli.cluster import Cluster, cluster_of
 from cli.session import Options, connect
-from kube.client import Client
+from dev.lab.kubeconfig import client_of
 from kube.errors import NotConfigured, Unreachable
 from kube.resources import NODES
 from tests import kubeconfigs
@@ -70,7 +70,7 @@ def test_a_certificate_is_used_and_its_key_left_nowhere(
         )
         who = kubeconfigs.written(tmp_path / "who", url, user=user, name="who")
 
-        for client in (cluster_of(f"{there}:{who}").client, Client.from_kubeconfig(f"{there}:{who}")):
+        for client in (cluster_of(f"{there}:{who}").client, client_of(f"{there}:{who}")):
             assert client.list(NODES).items == []
             assert [*temporary.iterdir()] == []
 
@@ -140,7 +140,7 @@ def test_whom_a_kubeconfig_impersonates_the_api_server_is_told(tmp_path: Path, c
 
     with serving(lambda _asked: answer) as server:
         path = kubeconfigs.written(tmp_path / "config", server.url, user=credentials | EVERYTHING)
-        for client in (cluster_of(path).client, Client.from_kubeconfig(path)):
+        for client in (cluster_of(path).client, client_of(path)):
             client.list(NODES)
 
     for each in found:
@@ -175,6 +175,6 @@ def test_a_group_without_a_user_impersonates_nobody() -> None:
 def test_an_impersonation_that_is_not_understood_is_refused(tmp_path: Path, user: Any) -> None:
     path = written(tmp_path / "config", user={"token": "x", **user})
 
-    for connected in (cluster_of, Client.from_kubeconfig):
+    for connected in (cluster_of, client_of):
         with pytest.raises(NotConfigured, match="cannot connect to the API server by"):
             connected(path)

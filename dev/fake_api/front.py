@@ -43,10 +43,11 @@ class Connection:
 class Pool:
     """As urllib3.PoolManager."""
 
-    pools: Mapping[str, Any] = {}
-
     def __init__(self, handle: Handle, manager: str) -> None:
         self._handle, self._manager = handle, manager
+
+    def clear(self) -> None:
+        """There are no sockets."""
 
     def request(
         self,

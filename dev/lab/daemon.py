@@ -21,12 +21,12 @@ from types import FrameType
 
 from dev.lab import binaries, cluster, processes, slots, workdir
 from dev.lab.errors import LabError
+from dev.lab.kubeconfig import client_of
 from dev.lab.nodes import create_kwok_nodes
 from dev.lab.owner import KEEP, ROOT
 from dev.lab.policy.mutations import SIDECAR_IMAGE
 from dev.lab.slots import Slot, free_ports
 from dev.lab.waiting import until
-from kube.client import Client
 
 
 class EndOfLab(Exception):
@@ -108,7 +108,7 @@ def _bring_up(
     check()
     _report({"progress": f"starting the control plane in slot {slot.number}"})
     kubeconfig = cluster.create(directory, slot, programs, check)
-    client = Client.from_kubeconfig(kubeconfig)
+    client = client_of(kubeconfig)
     cluster.await_serving(client, cluster.reviving(directory, programs, check))
     if options.policy:
         _report({"progress": "starting the policy engine"})

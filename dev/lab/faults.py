@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dev.lab import processes
 from dev.lab.errors import LabError
+from dev.lab.kubeconfig import client_of
 from dev.lab.session import Lab
 from dev.lab.slots import free_ports
 from dev.lab.waiting import until
@@ -66,7 +67,7 @@ def second_api_server(lab: Lab) -> Iterator[Client]:
     with (lab.logs / "second-kube-apiserver.log").open("wb") as log:
         # Without the lab's mark, so that the first one is still the one that is found.
         process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=processes.die_with_parent)
-    client = Client.from_kubeconfig(kubeconfig)
+    client = client_of(kubeconfig)
     try:
         until(partial(is_ready, client), 60, "a second API server to be ready")
         yield client

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from dev.lab.informing import informer_of
+from dev.lab.kubeconfig import client_of
 from dev.lab.kubelet.kubeconfig import api_server
 from dev.lab.relay import Address, Relay
 from kube.client import Client, Resource
@@ -186,7 +187,7 @@ def main(words: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
-    asyncio.run(serve(Client.from_kubeconfig(arguments.kubeconfig), api_server(arguments.kubeconfig)))
+    asyncio.run(serve(client_of(arguments.kubeconfig), api_server(arguments.kubeconfig)))
     return 0
 
 

@@ -13,6 +13,7 @@ from dev.lab import binaries, cluster, workdir
 from dev.lab.cloud import fixture
 from dev.lab.cloud.remote import Remote
 from dev.lab.errors import LabError
+from dev.lab.kubeconfig import client_of
 from dev.lab.slots import Slot
 from dev.lab.waiting import until
 from kube.client import Client
@@ -59,7 +60,7 @@ class Lab:
     @cached_property
     def client(self) -> Client:
         """The cluster's administrator."""
-        return Client.from_kubeconfig(self.kubeconfig, timeout=CALL_SECONDS)
+        return client_of(self.kubeconfig, timeout=CALL_SECONDS)
 
     @cached_property
     def cloud(self) -> Remote:

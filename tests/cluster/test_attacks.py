@@ -16,6 +16,7 @@ from controllers.anycast_ip.sources import STRATEGIC
 from dev.lab.bootstrap import running
 from dev.lab.health_checkers import kubeconfig_of
 from dev.lab.install import NAMESPACE
+from dev.lab.kubeconfig import client_of
 from dev.lab.session import Lab
 from kube.client import Client
 from kube.errors import ApiError
@@ -300,7 +301,7 @@ def test_of_the_status_of_a_node_the_controllers_may_write_their_condition_alone
 @pytest.fixture
 def controllers(lab: Lab) -> Iterator[Client]:
     """With their token."""
-    client = Client.from_kubeconfig(kubeconfig_of(lab, NAMESPACE, "drawbridge-controllers"))
+    client = client_of(kubeconfig_of(lab, NAMESPACE, "drawbridge-controllers"))
     yield client
     client.close()
 

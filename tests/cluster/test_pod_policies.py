@@ -18,6 +18,7 @@ from api.standing import RESERVED
 from dev.lab import chart
 from dev.lab.health_checkers import kubeconfig_of
 from dev.lab.install import merged
+from dev.lab.kubeconfig import client_of
 from dev.lab.session import Lab
 from kube.client import Client
 from kube.errors import ApiError
@@ -220,7 +221,7 @@ def test_each_policy_permits_what_its_features_need_and_nothing_else(
     for number, (name, (_, permitted)) in enumerate(VARIANTS.items()):
         kubeconfig = kubeconfig_of(lab, NAMESPACE, f"variant-{number}-controllers")
         refused = sorted(REQUESTS.keys() - {*permitted})
-        with subtests.test(name), closing(Client.from_kubeconfig(kubeconfig, timeout=60)) as client:
+        with subtests.test(name), closing(client_of(kubeconfig, timeout=60)) as client:
             if refused:
                 lab.wait(partial(refusal, client, "change an image"), 60, "the policy to be in force")
             assert sorted(each for each in REQUESTS if refusal(client, each)) == refused

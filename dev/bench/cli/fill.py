@@ -19,6 +19,7 @@ from dev.bench.ip_reservation.deployments import CONTROLLERS, await_scaled, scal
 from dev.bench.replicas.objects import Object
 from dev.lab.faults import frozen
 from dev.lab.install import NAMESPACE
+from dev.lab.kubeconfig import client_of
 from dev.lab.session import Lab
 from kube.client import Client
 from kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, Resource
@@ -47,7 +48,7 @@ def filled(lab: Lab, size: Size, progress: Callable[[str], None]) -> Iterator[No
 
 def _fill(lab: Lab, size: Size, progress: Callable[[str], None]) -> None:
     # Each creator keeps its connection.
-    client = Client.from_kubeconfig(lab.kubeconfig, pool_size=CREATORS, timeout=PATIENCE)
+    client = client_of(lab.kubeconfig, pool_size=CREATORS, timeout=PATIENCE)
     with closing(client), ThreadPoolExecutor(CREATORS) as pool:
         progress(f"creating {size.nodes:,} nodes")
         _each(pool, partial(_namespace, client), objects.namespaces(size))

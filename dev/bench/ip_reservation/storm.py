@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dev.lab.errors import LabError
+from dev.lab.kubeconfig import client_of
 from dev.lab.session import Lab
 from dev.lab.watching import Observation, Observations, WatchLost
 from kube.client import Client, Resource
@@ -101,7 +102,7 @@ def delete(
 ) -> Storm:
     """Delete *names* as *load* says, and repeat what is refused; *observations* show when they are gone."""
     # Each keeps its connection: else the handshakes of the bench itself would be measured.
-    client = Client.from_kubeconfig(lab.kubeconfig, pool_size=load.concurrency)
+    client = client_of(lab.kubeconfig, pool_size=load.concurrency)
     with closing(client), ThreadPoolExecutor(load.concurrency) as pool:
         begin = time.monotonic()
         deletions = pool.map(

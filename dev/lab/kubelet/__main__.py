@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from dev.lab.kubeconfig import client_of
 from dev.lab.kubelet.addresses import Addresses
 from dev.lab.kubelet.kubeconfig import api_server
 from dev.lab.kubelet.nodes import keep_beating, register
@@ -51,7 +52,7 @@ def _serve(machine: Machine, arguments: argparse.Namespace) -> None:
     stop = threading.Event()
     _stop_on_signals(stop)
     _stop_without_starter(stop)
-    client = Client.from_kubeconfig(arguments.kubeconfig)
+    client = client_of(arguments.kubeconfig)
     addresses = Addresses(arguments.pod_cidr)
     nodes = {name: addresses.take() for name in arguments.nodes.split(",")}
     _register(client, nodes)

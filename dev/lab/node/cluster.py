@@ -14,12 +14,13 @@ import yaml
 
 from dev.lab import binaries, cluster, processes
 from dev.lab.errors import LabError
+from dev.lab.kubeconfig import client_of
 from dev.lab.node import machine, network, settings, world
 from dev.lab.nodes import NODES, kwok_node
 from dev.lab.session import Lab
 from dev.lab.slots import Slot
 from dev.lab.waiting import until
-from kube.client import Client, Resource
+from kube.client import Resource
 from kube.errors import KubeError
 
 ROLE = "node-role.kubernetes.io/control-plane"
@@ -91,7 +92,7 @@ def _start_control_plane(home: Path) -> Path:
     """A kubeconfig by which nodes reach it."""
     programs = binaries.ensure(*cluster.BINARIES)
     kubeconfig = cluster.create(home, Slot(0), programs, lambda: None, network.NETWORK)
-    with_client = Client.from_kubeconfig(kubeconfig)
+    with_client = client_of(kubeconfig)
     cluster.await_serving(with_client, lambda: None)
     with_client.close()
     for_nodes = yaml.safe_load(kubeconfig.read_text())

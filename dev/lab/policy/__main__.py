@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dev.lab.kubeconfig import client_of
 from dev.lab.policy.mutations import LABEL
 from dev.lab.policy.server import HOST, serving
 from dev.lab.waiting import until
@@ -33,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words)
     signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    client = Client.from_kubeconfig(options.kubeconfig)
+    client = client_of(options.kubeconfig)
     with serving(options.directory, options.port) as authority:
         register(client, options.port, authority)
         print("ready", flush=True)
