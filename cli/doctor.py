@@ -130,9 +130,10 @@ def findings(inventory: Inventory) -> Iterator[Finding]:
     yield from _or_fine(of_others, OTHERS_CHECK, "none alters or blocks what Drawbridge writes")
     labels = _labels(attempt(partial(inventory.cached, NAMESPACES, Namespace)), ours.in_force)
     yield from _or_fine(labels, LABELS_CHECK, "each has an effect")
-    yield _versions(status, attempt(partial(cluster.client.request, "GET", "/version")))
-    lease = attempt(inventory.lease)
-    yield from _clocks(lease, cluster.server_time(), inventory.now())
+    version = attempt(partial(cluster.client.request, "GET", "/version"))
+    yield _versions(status, version)
+    time = None if isinstance(version, KubeError) else cluster.server_time()
+    yield from _clocks(attempt(inventory.lease), time, inventory.now())
 
 
 def _or_fine(found: Iterable[Finding], check: str, message: str) -> Sequence[Finding]:
