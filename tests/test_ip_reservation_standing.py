@@ -663,6 +663,21 @@ def test_what_is_reserved_ahead_is_promised_once_same_addresses_are_switched_on(
     assert not world.asks()
 
 
+def test_what_is_reserved_ahead_is_promised_to_pods_of_the_stateful_set_that_has_adopted_it() -> None:
+    """As one that was deleted without its pods, and created again with other volumes."""
+    world = World(sameAddress={"enabled": True})
+    world.put_pod(raw_pod())
+    world.run()
+    (reference,) = raw_pod()["metadata"]["ownerReferences"]
+    for references in ([], [reference | {"uid": "uid-again"}]):
+        world.api.edit(PODS, "redis-0", {"metadata": {"ownerReferences": references}}, "redis")
+        world.run()
+
+    (held,) = [record for each in world.reservations.list() for record in each.records]
+    assert held.owner_uid == "uid-again"
+    assert not world.asks()
+
+
 def test_a_new_leader_relies_on_the_marks_that_it_finds_and_a_write_of_the_former_one_is_refused() -> None:
     world = reserved_ahead()
     (before,) = world.reservations.objects.values()

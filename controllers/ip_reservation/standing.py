@@ -36,6 +36,7 @@ from calico.segment import IPReservation, Record, name_of, pages
 from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.caches import NONE, Caches, Keys
 from controllers.ip_reservation.calls import PAUSES
+from controllers.ip_reservation.late_reservations import taken_out
 from controllers.ip_reservation.reporter import Reporter
 from controllers.workqueue import WorkQueue
 from kube.client import Client
@@ -242,7 +243,8 @@ class StandingReconciler:
         self._planned_for: Sequence[Pool] | None = None
         self._to_mark: dict[str, None] = {}
         """Keys of pods, also of a run that failed."""
-        self._is_confirmed = False
+        self._adoptions, self._confirmed = 0, -1
+        """Pods that came to another owner, and how many of them `_confirm` has seen."""
 
     def controller(self) -> Controller:
         pods, namespaces = self._caches.pods, self._caches.namespaces
@@ -258,6 +260,8 @@ class StandingReconciler:
         at = pod.metadata
         if new is None:
             self._claims.ended(at.uid)
+        elif old and old.metadata.controller != at.controller:
+            self._adoptions += 1
         namespace = self._caches.namespaces.get(at.namespace)
         if namespace is None and at.uid not in self._candidates and RESERVED not in at.annotations:
             return ()
@@ -276,8 +280,7 @@ class StandingReconciler:
 
     def observe_segment(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
         """What another client has taken out is reserved again."""
-        kept = {*new.keys} if new else set[str]()
-        lost = [record for record in old.records if record.key not in kept] if old and old.ours else []
+        lost = taken_out(old, new) if old and old.ours else ()
         claimed = [record for record in lost if record.key in self._claims.of(record.uid)]
         if gone := {record.uid for record in claimed if not self._caches.is_reserved(record)}:
             self._claims.withdraw(gone)
@@ -379,9 +382,9 @@ class StandingReconciler:
     def _confirm(self, owner: OwnerReference, settings: IPReservationSettings) -> None:
         """Once in a term, write each segment: what a former leader sends later is refused. KubeError.
 
-        Same addresses may have been switched on since its records were made.
+        Since records were made, same addresses may have been switched on, and StatefulSets have adopted pods.
         """
-        if self._is_confirmed:
+        if self._confirmed == (adoptions := self._adoptions):
             return
         wanted, confirmed = {each.key: each for each in self._records(self._candidates, settings)}, NONE
         for segment in self._caches.segments.list():
@@ -390,12 +393,14 @@ class StandingReconciler:
                 records = [
                     replace(each, owner_uid=now.owner_uid, addresses=now.addresses) for each, now in found
                 ]
+                if self._confirmed >= 0 and records == [*segment.records]:
+                    continue
                 # After a conflict another client has written, and its pods are reserved again.
                 with suppress(Conflict, NotFound):
                     made = self._reservations.write(segment, records, term=self._term, timeout=TIMEOUT)
                     confirmed |= made.keys
         self._claim(self._candidates, confirmed, owner)
-        self._is_confirmed = True
+        self._confirmed = adoptions
 
     def _records(self, uids: Iterable[str], settings: IPReservationSettings) -> Iterator[Record]:
         now = self._epochs.clock.now()
