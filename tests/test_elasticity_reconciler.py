@@ -9,6 +9,7 @@ import pytest
 from api.elasticity import GATE, PLACEMENT, REASON
 from controllers.elasticity.nodes import sorted_out
 from controllers.elasticity.reporter import GATE_SECONDS, PODS_BY_STATE
+from dev.fake_api import Reply, Request, refusal
 from kube.errors import Conflict
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
@@ -302,3 +303,28 @@ def test_a_pod_that_was_kept_off_by_a_full_cap_does_not_wait_for_it() -> None:
 
     assert "maxSuperPods.total" in world.annotations(tolerant)[REASON]
     assert [PODS_BY_STATE.labels(state)._value.get() for state in ("pending", "capped")] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("message", "placed"),
+    [
+        ('admission webhook "x" denied the request: no super nodes', "local"),
+        ('User "y" cannot patch resource', ""),
+    ],
+)
+def test_a_pod_that_policies_keep_off_super_nodes_stays_local(
+    message: str, placed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.create(1, n="0")
+    carry_out = world.cluster.carry_out
+
+    def refuse(call: Request) -> Reply:
+        is_sent = call.method == "PATCH" and "'drawbridge.io/placement': 'super'" in str(call.body)
+        return refusal(403, "Forbidden", message) if is_sent else carry_out(call)
+
+    monkeypatch.setattr(world.cluster, "carry_out", refuse)
+    world.leader.settle()
+
+    assert world.placements() == {placed: 1}
+    assert "FailedPlacement" in world.leader.recorder.reasons

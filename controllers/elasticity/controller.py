@@ -160,10 +160,9 @@ class Elasticity:
             going = [action for action in assumed.values() if action.kind in TO_SUPER_NODES]
             outages = self._outages(snapshot.cluster.nodes.super)
             super_nodes = SuperNodes(snapshot, self._sources.pods, self._eligibility, going, outages)
-            unstarted = self._unstarted
-            past = Past(
-                self._is_stalled(key, snapshot), self._writer.rests, unstarted.waited, unstarted.verdict
-            )
+            unstarted, writer = self._unstarted, self._writer
+            is_stalled = self._is_stalled(key, snapshot)
+            past = Past(is_stalled, writer.rests, writer.denied, unstarted.waited, unstarted.verdict)
             made = plan(snapshot, super_nodes, past)
             self._unstarted.remember(made.actions, snapshot.cluster.settings.home_failover.home_after)
             self._writer.start(made.actions)

@@ -85,12 +85,13 @@ class Past:
     """What this leader has seen of a key before.
 
     *stalled*: the rollout goes on when one of the gated pods runs. *rests* is for how many seconds a pod is not to be
-    written to, because a write was refused. *waited* is for how many seconds a pod has had no super node, or has not
-    started on its own, and *verdict* what is known of it.
+    written to, because a write was refused, and *denied* whether that is for good. *waited* is for how many seconds a
+    pod has had no super node, or has not started on its own, and *verdict* what is known of it.
     """
 
     stalled: bool = False
     rests: Callable[[str], float] = lambda _: 0.0
+    denied: Callable[[str], bool] = lambda _: False
     waited: Callable[[Pod], float] = lambda _: 0.0
     verdict: Callable[[Pod], Verdict | None] = lambda _: None
 
@@ -241,6 +242,8 @@ class _Planner:
             return Placement(Kind.LOCAL, why, "NotEligibleForSuperNode")
         if refusal := self._super_nodes.quota.refusal(pod):
             return Placement(Kind.WAIT, f"{said}: waits, {refusal}", CAPPED)
+        if self._past.denied(pod.metadata.uid):
+            return Placement(Kind.LOCAL, f"{said}: stays local, its placement on a super node is refused")
         return Placement(Kind.SUPER, f"{said}: to super node")
 
     def _for_rollout(self, pod: Pod, placement: Placement) -> Placement:

@@ -20,6 +20,9 @@ from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound, Server
 
 PAUSES = Backoff(base=0.2, cap=30.0)
 """Between two attempts at one pod."""
+NONE = 0, 0.0, False
+DENIALS, NOT_ALLOWED = 3, "cannot patch resource"
+"""Refusals in a row after which a pod stays local; and how RBAC words its own."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -44,12 +47,17 @@ class Writer:
 
         They are decided again when some is given back.
         """
-        self._refusals: dict[str, tuple[int, float]] = {}
-        """By uid: how many in a row, and until when the pod rests."""
+        self._refusals: dict[str, tuple[int, float, bool]] = {}
+        """By uid: how many in a row, until when the pod rests, and whether policies keep it off super nodes."""
 
     def rests(self, uid: str) -> float:
         """For how many seconds the pod is not to be written to, because a write was refused."""
-        return max(0.0, self._refusals.get(uid, (0, 0.0))[1] - self._clock())
+        return max(0.0, self._refusals.get(uid, NONE)[1] - self._clock())
+
+    def denied(self, uid: str) -> bool:
+        """Whether it gets no super node, for more than want of permissions."""
+        count, _, is_denied = self._refusals.get(uid, NONE)
+        return is_denied and count >= DENIALS
 
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
         keep_only(self._refusals, uids)
@@ -105,9 +113,11 @@ class Writer:
             self._pods.patch(action.pod, action.patch)
 
     def _refuse(self, action: Action, error: ApiError) -> None:
-        count = self._refusals.get(action.uid, (0, 0.0))[0] + 1
+        count = self._refusals.get(action.uid, NONE)[0] + 1
         pause = max(PAUSES.delay(count), min(error.retry_after or 0.0, PAUSES.cap))
-        self._refusals[action.uid] = count, self._clock() + pause
+        by_policy = error.status in (400, 403, 422) and NOT_ALLOWED not in error.message
+        is_denied = action.kind is Kind.SUPER and by_policy
+        self._refusals[action.uid] = count, self._clock() + pause, is_denied
         self._reporter.refused(action, error)
         self._give_up(action)
 
