@@ -20,7 +20,6 @@ from cli.ip_reservation.pools import headroom
 from cli.ip_reservation.reservations import (
     address_of,
     by_address,
-    counted,
     kept_by,
     release_at,
     segments_of,
@@ -110,6 +109,7 @@ def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
         for each in records
         if (at := release_at(each, settings)) and not kept_by(each.cidr, others)
     ]
+    held = [each.reason or "unknown" for each in records if each.ended and each.reason != FINISHED]
     overview = IPReservation(
         len(records),
         sum(each.ended is None and each.reason == STANDING for each in records),
@@ -117,18 +117,14 @@ def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
         sum(each.reason == FINISHED for each in records),
         settings.max_count,
         settings.max_finished,
-        dict(
-            Counter(
-                each.reason or "unknown" for each in records if each.ended and each.reason != FINISHED
-            ).most_common()
-        ),
+        dict(Counter(held).most_common()),
         tuple(sorted(releases, key=lambda each: each.expires_at)[:NEXT]),
     )
-    return overview, _problems(inventory, segments, settings)
+    return overview, _problems(inventory, segments, settings, len(held))
 
 
 def _problems(
-    inventory: Inventory, segments: Sequence[Segment], settings: IPReservationSettings
+    inventory: Inventory, segments: Sequence[Segment], settings: IPReservationSettings, held: int
 ) -> Iterator[Problem]:
     for each in segments:
         if each.malformed:
@@ -137,7 +133,7 @@ def _problems(
                 " Calico may assign no IP to any pod",
                 "docs/how-to/break-glass.md#calico-gives-no-address-to-any-pod",
             )
-    if (held := counted(segments)) >= settings.max_count:
+    if held >= settings.max_count:
         yield Problem(
             f"{held} IPs are held for gone pods: beyond ipReservation.maxCount, the oldest are released early",
             "docs/how-to/runbooks/ip-reservation.md#drawbridgeipsreleasedearly",

@@ -148,18 +148,13 @@ class LateReconciler:
         if pod is None:
             return ()
         uid, namespace = pod.metadata.uid, self.caches.namespaces.get(pod.metadata.namespace)
-        if namespace is None:
-            with self._lock:
-                self._decided -= {uid} if gone else set()
-            return ()
+        annotations = namespace.metadata.annotations if namespace else {}
         # Of one that was not seen to finish, another pod may have the address for long.
-        has_just_ended = (
-            old is not None and not old.finished and reserves_finished(namespace.metadata.annotations)
-        )
+        has_just_ended = old is not None and not old.finished and reserves_finished(annotations)
         with self._lock:
             if new is not None and ended_by_itself(new) and not (has_just_ended or uid in self._departures):
                 self._decided.add(uid)
-            if uid not in self._decided:
+            if namespace and uid not in self._decided:
                 return self._note(with_addresses(pod, old), gone)
             if gone:
                 self._decided.discard(uid)

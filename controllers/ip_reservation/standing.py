@@ -96,9 +96,7 @@ class EpochReconciler:
     def observe(self, _old: Pod | None, new: Pod | None) -> Iterable[str]:
         """Its reservations are relied on, also when another leader wrote the mark."""
         claims = self.caches.claims
-        if new is None or new.finished:
-            return ()
-        if claims.has_mark_in_force(new):
+        if new and not new.finished and claims.has_mark_in_force(new):
             claims.found_marked(new.metadata.uid, keys_of(new))
         return ()
 
@@ -355,9 +353,7 @@ class StandingReconciler:
     def _judge(self, uid: str, key: str, settings: IPReservationSettings) -> None:
         """Whether it is a candidate."""
         pod = self._caches.pods.get(key)
-        if pod is None or pod.metadata.uid != uid:
-            self._candidates.pop(uid, None)
-        elif pod.finished:
+        if pod is None or pod.metadata.uid != uid or pod.finished:
             self._candidates.pop(uid, None)
             self._claims.ended(uid)
         elif pod.terminating:
