@@ -149,7 +149,13 @@ def see(at: float, *nodes: Raw, pods: tuple[Raw, ...] = (), **seen: Any) -> Obse
 
 
 def edge_of(
-    at: float, off: int, cordoned: int = 0, most: int = 1, confirm: str = "required", **seen: Any
+    at: float,
+    off: int,
+    cordoned: int = 0,
+    most: int = 1,
+    confirm: str = "required",
+    uid: str = "web",
+    **seen: Any,
 ) -> Observation:
     """Six nodes, the first of which answer 503, or are cordoned, with a budget of *most*."""
     names = [f"node-{n}" for n in range(6)]
@@ -158,6 +164,7 @@ def edge_of(
         each["spec"]["unschedulable"] = True
     answers = {name: 503 if n < off else 200 for n, name in enumerate(names)}
     edges = [resource(maxUnavailableNodes=most, confirm=confirm)]
+    edges[0]["metadata"]["uid"] = uid
     return see(at, *nodes, answers=answers, ingress_daemon_sets=edges, **seen)
 
 
@@ -679,6 +686,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node is detached before the one that was updated answers 200, with `confirm: off`": (
         edge.EdgeServes,
         just_updated("off"),
+    ),
+    "nodes do not answer for an IngressDaemonSet that was created again": (
+        edge.EdgeServes,
+        [edge_of(0, 0), edge_of(200, 6, uid="again"), edge_of(203, 6, uid="again")],
     ),
     "new nodes do not answer yet": (edge.EdgeServes, [edge_of(0, 6), edge_of(60, 6)]),
     "a node is detached when another one was just cordoned": (

@@ -129,8 +129,9 @@ class EdgeServes(Invariant):
         """When each node was last seen selected: one whose label is off for a moment is the same node."""
         self._budgets = Budgets()
         self._served: set[str] = set()
-        """Nodes that have answered 200 since they were selected, and since they were cordoned while they did not: a
-        drained one gets no traffic while it is cordoned."""
+        """Nodes that have answered 200 for it since they were selected, and since they were cordoned while they did
+        not: a drained one gets no traffic while it is cordoned."""
+        self._uid = ""
         self._cordoned: set[str] = set()
         self._failed: set[str] = set()
         """Nodes with a pod that has crashed, until they answer 200 with others."""
@@ -149,6 +150,8 @@ class EdgeServes(Invariant):
             if not resource["spec"].get("healthCheckNodePorts"):  # its owner has taken all checks away
                 self._served -= set(ready)
                 continue
+            if self._uid != (uid := resource["metadata"]["uid"]):  # or created it again
+                self._served, self._uid = set(), uid
             self._selected = {each: at for each, at in self._selected.items() if seen.at - at <= FLICKER}
             self._selected |= dict.fromkeys(ready, seen.at)
             since = self._could.of(self._selected, seen.at)
