@@ -112,6 +112,13 @@ def lose_requests(world: World, dice: Random) -> str:
     return f"{share:.0%} for {length:.0f} s"
 
 
+@operation("platform", table=LATER)
+def delay_writes(world: World, dice: Random) -> str:
+    length, share, latest = dice.uniform(5, 60), dice.uniform(0.05, 0.4), dice.uniform(0, 30)
+    world.network.delay(world.kernel.now + length, share, latest)
+    return f"{share:.0%} for {length:.0f} s, up to {latest:.0f} s after their time"
+
+
 # ip_reservation.
 
 

@@ -87,6 +87,7 @@ class Network:
         self._hanging, self._hangs_for = ("", "", 0.0), math.inf
         self._losing_until, self._share = 0.0, 0.0
         self._busy_until, self._refused = 0.0, 0.0
+        self._late_until, self._delayed, self._latest = 0.0, 0.0, 0.0
         self._last_writes: dict[str, int] = {}
         self.on_last_write: Callable[[Process], None] = lambda _: None
         """Called with the process that made it: nothing that it would do next is done."""
@@ -110,6 +111,10 @@ class Network:
         """So many requests of ours are answered 429."""
         self._busy_until, self._refused = until, share
 
+    def delay(self, until: float, share: float, latest: float) -> None:
+        """So many writes of ours are carried out so long at most after their client gave up, or died."""
+        self._late_until, self._delayed, self._latest = until, share, latest
+
     def end_after(self, replica: str, writes: int) -> None:
         """Its process dies right after so many of its writes, to the API server or to the cloud, were carried out."""
         self._last_writes[replica] = writes
@@ -126,13 +131,18 @@ class Network:
     @property
     def is_calm(self) -> bool:
         return self._kernel.now > max(
-            self._slow_until, self._losing_until, self._busy_until, self._hanging[2], *self._cut.values()
+            self._slow_until,
+            self._losing_until,
+            self._busy_until,
+            self._late_until,
+            self._hanging[2],
+            *self._cut.values(),
         )
 
     def calm(self) -> None:
         self._cut.clear()
         self._hanging = "", "", 0.0
-        self._slow_until = self._losing_until = self._busy_until = 0.0
+        self._slow_until = self._losing_until = self._busy_until = self._late_until = 0.0
         self._last_writes.clear()
 
     def connection(self, manager: str, replica: str) -> Any:
@@ -156,6 +166,11 @@ class Network:
                 kernel.sleep(max(0.0, min(self._hangs_for, timeout - (kernel.now - began))))
                 if kernel.now - began >= timeout:
                     raise TimeoutError("timed out")
+            if trouble == "late":
+                after = timeout + self._dice.uniform(0.0, self._latest)
+                kernel.spawn(lambda: self._api.handle(call), "late write", kernel.system, after=after)
+                kernel.sleep(timeout)
+                raise TimeoutError("timed out")
             if trouble == "lost":
                 raise ConnectionResetError("the connection was reset")
             if trouble == "busy":
@@ -190,6 +205,8 @@ class Network:
             return "hangs"
         if now < self._busy_until and self._dice.random() < self._refused:
             return "busy"
+        if now < self._late_until and call.method != "GET" and self._dice.random() < self._delayed:
+            return "late"
         if now < self._losing_until and self._dice.random() < self._share:
             return self._dice.choice(("lost", "unheard"))
         return ""

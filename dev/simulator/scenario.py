@@ -125,7 +125,9 @@ def operations(features: Sequence[str], dice: Random, busy: float, *, hard: bool
 
 def later(features: Sequence[str], dice: Random, busy: float, count: int) -> list[Operation]:
     """After the first *count*, a few in every third seed."""
-    kinds = [each for feature in features for each in LATER.get(feature, ()) if dice.random() < RARE]
+    kinds = [
+        each for feature in ("platform", *features) for each in LATER.get(feature, ()) if dice.random() < RARE
+    ]
     times = [dice.uniform(SETTLES, SETTLES + busy) for _ in range(3) if kinds]
     return [Operation(at, number, dice.choice(kinds)) for number, at in enumerate(times, count)]
 
