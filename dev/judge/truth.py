@@ -27,6 +27,7 @@ from dev.judge.placement import REASON, is_gated, waits_for_us
 Raw = dict[str, Any]
 UNEXPLAINED, EXPLAINED = "AnycastIpPending", 900.0
 """What says nothing; and seconds until something is said: documented."""
+ROLLING = {"Outdated", "Detaching", "Updating", "Attaching"}
 PODS = re.compile(r"(\d+) of (\d+) pods are available")
 
 
@@ -70,40 +71,32 @@ class WaitingIsTrue(Invariant):
 
     def rest(self, seen: Observation) -> Iterator[str]:
         for resource in seen.ingress_daemon_sets:
-            status, progressing = resource.get("status") or {}, condition(resource, "Progressing")
-            waiting = status.get("waitingFor") or []
+            progressing = condition(resource, "Progressing")
+            waiting = (resource.get("status") or {}).get("waitingFor") or []
             for each in waiting:
-                for part in _untrue(each["phase"], each["reason"], each["node"], resource, seen):
-                    yield f"{name(resource)}: {each['node']} is {each['phase']}: {each['reason']}: {part}"
-            if (progressing.get("reason") == "Paused") and not resource["spec"].get("paused"):
+                if not _is_so(each["phase"], each["reason"], each["node"], resource, seen):
+                    yield f"{name(resource)}: {each['node']} is {each['phase']}: {each['reason']}"
+            if progressing.get("reason") == "Paused" and not resource["spec"].get("paused"):
                 yield f"{name(resource)} is not paused: {progressing['message']}"
-            rolling = {each["phase"] for each in waiting} & {"Outdated", "Detaching", "Updating", "Attaching"}
-            if progressing.get("reason") in DONE and rolling and not any_crash(seen):
-                yield f"{name(resource)} is complete, and nodes are {', '.join(sorted(rolling))}"
+            if progressing.get("reason") in DONE and {each["phase"] for each in waiting} & ROLLING:
+                yield f"{name(resource)} is complete, and waits for {waiting}"
 
 
-def _untrue(phase: str, reason: str, key: str, resource: Raw, seen: Observation) -> Iterator[str]:
-    """What contradicts the *reason* of a node."""
-    node = seen.nodes.get(key)
+def _is_so(phase: str, reason: str, key: str, resource: Raw, seen: Observation) -> bool:
+    node, count = seen.nodes.get(key), PODS.match(reason)
     own = [each for each in seen.workloads.values() if labels(each).get(NODE_LABEL) == key]
-    if phase == "Leaving":
-        if not own or (node and selected(node, resource)):
-            yield "it has not left"
-        return
-    if node is None or not (selected(node, resource) or own):
-        yield "it is not selected"
-        return
-    if ("; the node is NotReady" in reason) == is_ready(node):
-        yield f"it is {'' if is_ready(node) else 'not '}Ready"
-    is_drained = node["spec"].get("unschedulable") or (node["spec"].get("taints") or [])
-    if phase == "Draining" and not is_drained and key not in (resource["status"].get("drainRequests") or {}):
-        yield "it is not drained"
-    if "the rollout is paused" in reason and not resource["spec"].get("paused"):
-        yield "it is not paused"
-    if (count := PODS.match(reason)) and not any_crash(seen):
-        there = {(each["status"].get("availableReplicas", 0), each["spec"]["replicas"]) for each in own}
-        if there and (int(count[1]), int(count[2])) not in there:
-            yield f"there are {there}"
+    there = {(each["status"].get("availableReplicas", 0), each["spec"]["replicas"]) for each in own}
+    if phase == "Leaving" or node is None:
+        return phase == "Leaving" and bool(own) and not (node and selected(node, resource))
+    is_drained = any(node["spec"].get(each) for each in ("unschedulable", "taints"))
+    is_counted = not count or not there or any_crash(seen) or (int(count[1]), int(count[2])) in there
+    return (
+        ("; the node is NotReady" in reason) != is_ready(node)
+        and bool(own or selected(node, resource))
+        and (phase != "Draining" or is_drained or key in (resource["status"].get("drainRequests") or ()))
+        and ("the rollout is paused" not in reason or bool(resource["spec"].get("paused")))
+        and is_counted
+    )
 
 
 class StatusIsTrue(Invariant):
