@@ -332,15 +332,16 @@ def _pods(programs: Sequence[Program], namespace: str) -> Iterator[Problem]:
         if name not in found:
             yield Problem(f"there is no Deployment of the {name}", "helm upgrade creates it again")
             continue
-        each = found[name]
-        if each.ready < each.wanted:
-            what = f"{each.ready} of {each.wanted} {name} pods are ready"
+        each, of_name = found[name], f"-l app.kubernetes.io/component={name}"
+        way_out = f"kubectl -n {namespace} describe pod {of_name}; {PAGE}#drawbridges-own-pods-do-not-start"
+        if not each.wanted:
+            found_by = f"kubectl -n {namespace} get deployment {of_name}"
+            yield Problem(f"the {name} is scaled to 0", f"scale it up: {found_by}")
+        elif each.ready < each.wanted:
+            yield Problem(f"{each.ready} of {each.wanted} {name} pods are ready", way_out)
         elif each.former:
             what = f"new {name} pods are not ready: {each.former} from before the last change are left"
-        else:
-            continue
-        way_out = f"kubectl -n {namespace} describe pod -l app.kubernetes.io/component={name}"
-        yield Problem(what, f"{way_out}; {PAGE}#drawbridges-own-pods-do-not-start")
+            yield Problem(what, way_out)
 
 
 def _leader(lease: Lease | KubeError, settings: ValidSettings, now: datetime) -> Leader | None:

@@ -61,6 +61,14 @@ def test_the_webhook_of_kube_system_stands_in_for_no_other() -> None:
     assert verdicts(api, "webhook configurations") == ["wrong"]
 
 
+def test_webhook_servers_that_are_scaled_to_zero_are_missed() -> None:
+    api = cli.installed()
+    [held] = [each for each in api.list(cli.DEPLOYMENTS) if each["metadata"]["name"].endswith("webhook")]
+    api.put(cli.DEPLOYMENTS, held | {"spec": held["spec"] | {"replicas": 0}, "status": {}})
+
+    assert verdicts(api, "pods of Drawbridge") == ["wrong"]
+
+
 def test_a_webhook_without_a_ca_is_found_beside_one_that_has_it() -> None:
     api = cli.installed("elasticity")
     [held] = api.list(cli.resource("MutatingWebhookConfiguration"))
