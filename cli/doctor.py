@@ -42,9 +42,8 @@ FAILED = "failed calling webhook"
 """What the API server says when a webhook that fails closed gave no answer."""
 UNMARKED = "the webhook was not called, or gave no answer, and the API server went on without"
 OTHERS_CHECK, LABELS_CHECK = "webhooks of other programs", "labels of namespaces"
-CALICO_GROUPS = ("projectcalico.org", "crd.projectcalico.org")
 UNTOUCHED = (
-    *((group, "ipreservations") for group in CALICO_GROUPS),
+    *((group.partition("/")[0], "ipreservations") for group in GROUPS),
     (GROUP, "ingressdaemonsets"),
     ("coordination.k8s.io", "leases"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -144,7 +144,10 @@ def run_all(controllers: Mapping[str, Run], context: Context, *, within: float =
     for thread in threads:
         thread.start()
     context.stop.wait()
-    hanging = _join(threads, within)
+    deadline = time.monotonic() + within
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    hanging = [thread.name for thread in threads if thread.is_alive()]
     error = None if failures.empty() else failures.get()
     if hanging:
         raise StillWorking(f"not ended within {within:g} s: {', '.join(hanging)}") from error
@@ -185,11 +188,3 @@ def _run(controller: Run, context: Context, failures: SimpleQueue[BaseException]
         failures.put(error)
     finally:
         context.stop.set()
-
-
-def _join(threads: Sequence[threading.Thread], within: float) -> list[str]:
-    """The names of those that did not end."""
-    deadline = time.monotonic() + within
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    return [thread.name for thread in threads if thread.is_alive()]

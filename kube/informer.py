@@ -453,9 +453,6 @@ class Informer(Indexer[T]):
                 self._call(handler, None, each)
             self._handlers.append(handler)
 
-    def start(self) -> None:
-        self.source.start()
-
     def stop(self) -> None:
         """No handler is called afterwards; the source stops with its last informer."""
         self._closed = True

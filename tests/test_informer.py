@@ -83,7 +83,7 @@ def following(server: Server, **options: Any) -> Iterator[tuple[Informer[Pod], C
     informer = informer_of(server.client(), PODS, Pod, **{"pauses": SOON, "read_timeout": 5.0} | options)
     story = Changes()
     informer.on_change(story)
-    informer.start()
+    informer.source.start()
     try:
         yield informer, story
     finally:
@@ -143,7 +143,7 @@ def test_its_version_rises_with_events_and_bookmarks_once_the_handlers_have_run(
 def test_only_what_is_selected_is_asked_for() -> None:
     with serving(lists_and_watches(in_turn(listed()), in_turn(SILENT))) as server:
         informer = informer_of(server.client(), PODS, Pod, Selection("shop", "a=b", "c=d"))
-        informer.start()
+        informer.source.start()
         until(lambda: server.watches)
         informer.stop()
     for asked in server.asked:
@@ -355,7 +355,7 @@ def test_stop_interrupts_a_hanging_watch() -> None:
     watch = streams([event("ADDED", raw("a", 11))], hangs)
     with serving(lists_and_watches(in_turn(listed()), in_turn(watch))) as server:
         informer = informer_of(server.client(), PODS, Pod, read_timeout=30.0, pauses=SOON)
-        informer.start()
+        informer.source.start()
         until(lambda: informer.get("shop/a"))
         began = time.monotonic()
         informer.stop()

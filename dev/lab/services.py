@@ -141,7 +141,7 @@ async def serve(client: Client, api: Address) -> None:
     services.on_change(lambda _old, _new: _notify(loop, changed))
     pods.on_change(lambda old, new: _notify(loop, changed) if _concerns(old, new) else None)
     for informer in (services, pods):
-        informer.start()
+        informer.source.start()
     for informer in (services, pods):
         if not await asyncio.to_thread(informer.wait_synced, SYNC):
             raise TimeoutError(f"the API server listed no Services or pods within {SYNC:.0f} s")

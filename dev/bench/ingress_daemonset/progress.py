@@ -148,7 +148,7 @@ def watching(client: Client, namespace: str) -> Iterator[Observed]:
     with ExitStack() as stack:
         for each in followed:
             each.on_change(_telling(observed))
-            each.start()
+            each.source.start()
             stack.callback(each.stop)
             if not each.wait_synced(SYNC):
                 raise LabError(f"Deployments and nodes could not be read in {SYNC:.0f} s")

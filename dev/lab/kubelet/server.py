@@ -61,7 +61,7 @@ class Kubelet:
         for kind, sources in self._sources.items():
             sources.on_change(partial(self._source_changed, kind))
         for each in self._informers:
-            each.start()
+            each.source.start()
         if not all(each.wait_synced(SYNC) for each in self._informers):
             raise TimeoutError(f"the API server listed no pods, ConfigMaps or Secrets within {SYNC:.0f} s")
 
