@@ -136,9 +136,12 @@ def local_replicas(metadata: ObjectMeta, settings: ElasticitySettings) -> int | 
     return number
 
 
+_REPLICAS = re.compile("([0-9]{1,10})(%?)")
+
+
 def replicas_in(said: str) -> int | Share:
     """ValueError for neither a number nor a percentage."""
-    found = re.fullmatch(r"([0-9]{1,10})(%?)", said.strip(), re.ASCII)
+    found = _REPLICAS.fullmatch(said.strip())
     if not found or (found[2] and int(found[1]) > 100):
         raise ValueError(
             f"{LOCAL_REPLICAS} is {said[:20]!r}, neither number nor percentage: the pod is not placed;"
@@ -162,11 +165,6 @@ Raw = Mapping[str, Any]
 ON_SUPER_NODES, OFF_SUPER_NODES = (
     {"key": INSTANCE_TYPE, "operator": operator, "values": [SUPER_NODE]} for operator in ("In", "NotIn")
 )
-
-
-def bound_to_super_nodes(spec: Raw) -> dict[str, Any]:
-    """*spec* of a pod, raw, so that it runs on super nodes only."""
-    return requiring(spec, ON_SUPER_NODES)
 
 
 def kept_off_super_nodes(spec: Raw) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from api.elasticity import (
     FENCED_BY,
     GATE,
     LOCAL,
+    ON_SUPER_NODES,
     OUR_COST,
     PLACEMENT,
     REASON,
@@ -21,7 +22,6 @@ from api.elasticity import (
     SUPER_COST,
     TAINT,
     avoiding,
-    bound_to_super_nodes,
     kept_off_super_nodes,
     requiring,
 )
@@ -114,7 +114,7 @@ def as_is(pod: Pod, _: Gpus) -> dict[str, Any]:
 
 def as_sent(pod: Pod, gpus: Gpus = None) -> dict[str, Any]:
     """Its spec, raw, as it would be on super nodes only."""
-    return with_gpus(_tolerant(bound_to_super_nodes(spec_of(pod)), pod), gpus, ONLY_GPUS)
+    return with_gpus(_tolerant(requiring(spec_of(pod), ON_SUPER_NODES), pod), gpus, ONLY_GPUS)
 
 
 def as_burst(pod: Pod, gpus: Gpus = None) -> dict[str, Any]:

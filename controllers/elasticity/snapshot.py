@@ -9,7 +9,6 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
 
 from api.elasticity import (
     BURST,
@@ -21,8 +20,6 @@ from api.elasticity import (
     SWITCH,
     Share,
     local_replicas,
-    replicas_in,
-    why_no_share,
 )
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.patches import Action, Kind
@@ -219,10 +216,8 @@ class Snapshot:
         if (number := ordinal_of(pod)) is None:
             return None, None
         found = self.cluster.workload(pod)
-        is_unknown = found is None and self.age(pod) < PATIENCE
-        return number - (
-            found.first if found else 0
-        ), "its StatefulSet is not known yet" if is_unknown else None
+        why = "its StatefulSet is not known yet" if found is None and self.age(pod) < PATIENCE else None
+        return number - (found.first if found else 0), why
 
     def _wanted(self, pod: Pod) -> tuple[int, str | None]:
         """How many replicas its workload wants, and what is not known of that yet. ValueError for what will not be.
@@ -247,19 +242,11 @@ class Snapshot:
 def is_readable(pod: Pod, settings: ElasticitySettings) -> bool:
     """Whether what it says of switch and number can be followed, or it says nothing."""
     annotations = pod.metadata.annotations
-    number = annotations.get(LOCAL_REPLICAS)
-    if number and "%" in number and why_no_share(pod.metadata, settings):
-        return False
-    return _are_readable(annotations.get(SWITCH), number)
-
-
-@lru_cache(maxsize=1024)
-def _are_readable(switch: str | None, number: str | None) -> bool:
     try:
-        _ = number is None or replicas_in(number)
+        _ = LOCAL_REPLICAS not in annotations or local_replicas(pod.metadata, settings)
     except ValueError:
         return False
-    return not parse(switch)[1]
+    return SWITCH not in annotations or not parse(annotations[SWITCH])[1]
 
 
 def allows(everywhere: bool | None, of_pod: bool | None, *, local_opt_out: bool) -> bool:

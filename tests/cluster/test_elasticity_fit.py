@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from api.elasticity import IGNORE_RULES, LOCAL_REPLICAS, bound_to_super_nodes
+from api.elasticity import IGNORE_RULES, LOCAL_REPLICAS, ON_SUPER_NODES, requiring
 from controllers.elasticity.eligibility import gather, request_of
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION
@@ -80,7 +80,7 @@ def test_what_fits_is_what_the_scheduler_takes(elastic_lab: Lab) -> None:
     for name, spec in JUDGED.items():
         made = template({IGNORE_RULES: "true"}, **spec)
         made["metadata"]["labels"] = APP
-        made["spec"] = {**bound_to_super_nodes(made["spec"]), "tolerations": [TOLERATION]}
+        made["spec"] = {**requiring(made["spec"], ON_SUPER_NODES), "tolerations": [TOLERATION]}
         ours[name] = not _why_not(shop, name, made)
         shop.run(name, made)
         real[name] = shop.wait(lambda: _verdict(shop.pod(name)), f"the scheduler to judge {name}") == "taken"  # noqa: B023

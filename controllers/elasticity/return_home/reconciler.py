@@ -58,7 +58,7 @@ RETURNS = Counter(
 NAME, LABEL, KEY = "drawbridge-returns", "drawbridge.io/returns", "failures.json"
 """Of the ConfigMap with failures, and of these in it."""
 MOST_STORED = 1000
-NO_ROOM = "no local node has room"
+NO_ROOM, STAYS = "no local node has room", "Stays on its super node"
 POSTPONED = 60.0
 """Seconds after which a workload that was refused is tried again."""
 QUEUE = 100
@@ -114,7 +114,7 @@ class ReturnReconciler:
         count(len(may_return), len(self._begun))
         self._crowded_since = min(self._crowded_since, now) if may_return and room is None else math.inf
         if now - self._crowded_since >= settings.after:
-            self._block(may_return[0].pod, CROWDED)
+            self._reporter.once(may_return[0].pod, "ReturnBlocked", f"{STAYS}: {CROWDED}", "Normal")
         for key, failed in list(self._failed.items()):
             if self._clock.now() >= failed.until and not self._pods.of_key(key):
                 del self._failed[key]
@@ -254,7 +254,7 @@ class ReturnReconciler:
         current = workloads.read(pod, self._client)
         why = workloads.changed(pod, current, nodes.names) or workloads.unsettled(current)
         if not why and (why := workloads.altered(pod, current)):
-            self._block(pod, why)
+            self._reporter.once(pod, "ReturnBlocked", f"{STAYS}: {why}", "Normal")
         request = _request(pod)
         if wanted := needs(request):
             claims = gather(wanted, pod.metadata.namespace, self._client)
@@ -292,13 +292,9 @@ class ReturnReconciler:
                 return None
             RETURNS.labels("refused").inc()
             log.warning("eviction refused", **at.about, error=str(error))
-            self._reporter.once(pod, "ReturnRefused", f"Stays on its super node for now: {error}", "Normal")
+            self._reporter.once(pod, "ReturnRefused", f"{STAYS} for now: {error}", "Normal")
             return False
         return True
-
-    def _block(self, pod: Pod, why: str) -> None:
-        """What keeps it there does not pass by itself."""
-        self._reporter.once(pod, "ReturnBlocked", f"Stays on its super node: {why}", "Normal")
 
     def _wait(self, reasons: Mapping[str, str]) -> None:
         """Why each key has no pod evicted now: logged when that changes."""
