@@ -26,6 +26,7 @@ from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import OFF, IngressDaemonSet
 from controllers.ingress_daemonset.children import (
     COMPLETE,
+    STUCK,
     Action,
     Change,
     Create,
@@ -61,10 +62,12 @@ class SimulatedCluster:
         self._available_at: dict[str, datetime] = {}
         """By names of Deployments whose pods are starting."""
         for each in snapshot.rollouts():
-            starts = each.phase in (Phase.UPDATING, Phase.STARTING, Phase.DRAINING)
-            is_stuck = each.cannot_start or (each.stuck_at is not None and each.stuck_at <= self.now)
-            if starts and not is_stuck and each.deployment and not each.deployment.rolled_out:
-                self._deployments[each.name] = _unfinished(each.deployment)
+            held = each.deployment
+            is_late = each.stuck_at is not None and each.stuck_at <= self.now
+            is_begun = each.phase in (Phase.UPDATING, Phase.DRAINING) and not is_late
+            is_first = each.lacks_pods and not each.lost and held and held.progress != STUCK
+            if held and not held.is_terminating and not held.rolled_out and (is_begun or is_first):
+                self._deployments[each.name] = _unfinished(held)
                 self._start_pods(each.name, each.node, each.updated_at or self.now)
 
         for name in self._nodes:

@@ -155,14 +155,7 @@ FAILED = 5
 """Nodes that a rollback names at most."""
 SHOWN = 10
 """Nodes that a status names at most."""
-UP_TO_DATE = (
-    Phase.CURRENT,
-    Phase.DEGRADED,
-    Phase.STARTING,
-    Phase.UPDATING,
-    Phase.ATTACHING,
-    Phase.DRAINING,
-)
+NOT_UPDATED = (Phase.UNMANAGED, Phase.ALTERED, Phase.DETACHING, Phase.OUTDATED)
 ENDED = (Progressing.COMPLETE, Progressing.PAUSED, Progressing.HALTED, Progressing.ROLLED_BACK)
 BLOCKED = (
     Progressing.WAITING_FOR_NODES,
@@ -184,7 +177,7 @@ def status_of(rollout: Rollout) -> Status:
         _overview(rollout, progressing[0]),
         observed_generation=resource.metadata.generation,
         desired_nodes=len(nodes),
-        updated_nodes=sum(each.deployment is not None and each.phase in UP_TO_DATE for each in nodes),
+        updated_nodes=sum(each.deployment is not None and each.phase not in NOT_UPDATED for each in nodes),
         ready_nodes=sum(each.has_its_pods for each in nodes),
         detached_nodes=sum(each.detached for each in nodes),
         unavailable_nodes=sum(each.unavailable for each in nodes),
