@@ -49,11 +49,6 @@ SWAPS = [
         "        for key in self._pods_of(planned.reserved):\n"
         "            self.marking.add(key)",
     ),
-    (  # an address may be released before its pod has lost the mark
-        "controllers/ip_reservation/standing.py",
-        "with suppress(NotFound):\n                patch = {",
-        "self._claims.marked(uid, keys if is_claimed else NONE)",
-    ),
     (  # a claim is dropped before its address is unbound
         "controllers/anycast_ip/reconciler.py",
         "self._cloud.disassociate(claim.address)",
@@ -88,15 +83,6 @@ SWAPS = [
         "controllers/elasticity/takeover.py",
         "with self._lock:\n            return not self._open or",
         "return True",
-    ),
-    (  # a placement is written before it is assumed
-        "controllers/elasticity/writer.py",
-        "self.assumed.update(begun)",
-        "for action in begun.values():\n"
-        "            try:\n"
-        "                self._write(action)\n"
-        "            except KubeError:\n"
-        "                pass",
     ),
     (  # a node's pods are replaced before the node is detached
         "controllers/ingress_daemonset/nodes.py",
