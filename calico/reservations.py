@@ -91,9 +91,9 @@ class Reservations:
         kept, name = tuple(records), segment.metadata.name
         change = body(kept)
         annotations = change["metadata"]["annotations"]
-        named = segment.to_be_released.values()
-        if named and not any(record.cidr in named for record in kept):
-            annotations |= {RELEASE: None}  # all that it names is released
+        if named := segment.to_be_released:
+            stay = {record.cidr for record in kept}  # what was released is named no more
+            annotations |= {RELEASE: ",".join(entry for entry in named if named[entry] in stay) or None}
         annotations |= {TERM: term} if term else {}
         change["metadata"] = laid_open(segment.metadata, annotations)
         change["metadata"]["resourceVersion"] = segment.metadata.resource_version

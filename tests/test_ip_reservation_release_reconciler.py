@@ -235,6 +235,7 @@ def test_an_address_that_is_named_by_annotation_is_released_when_its_pod_is_gone
     world.cached.clear()
     world.twice()
     assert world.reservations.held == ["10.0.0.3/32"]
+    assert "ReleaseNotPossible" not in world.recorder.reasons  # of the one that was released first
 
 
 def test_an_annotation_that_names_nothing_that_is_held_here_is_answered_by_an_event() -> None:
