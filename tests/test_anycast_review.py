@@ -18,6 +18,7 @@ from kube.errors import AlreadyExists, Conflict, ServerError
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
 from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, open_lab, original, stored
 from tests.factories import NOW
+from tests.test_anycast_pool import pooling
 
 EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'
 
@@ -346,6 +347,27 @@ def test_a_claim_that_could_not_be_renewed_at_once_is_renewed_without_another_pr
     lab.run(lambda: not lab.is_open(), 500, "closed")
     fail_once(lab, "write")
     lab.run(lab.all_open, 30, "open")
+
+
+def test_what_is_ordered_though_a_backup_is_older_than_the_nodes_address_is_released() -> None:
+    lab = Lab(Knobs(**PLENTY | {"quota_total": 2}), pooling(count=1))
+    lab.opened("n1", "n2")
+    lab.join("n3")
+    lab.run(lambda: "FailedAllocateAnycastIp" in lab.recorder.reasons, 60, "refused")
+    backup = [stored(each) for each in lab.claims.claims.values()]
+    lab.leave("n1")
+    lab.run(lab.all_open, 60, "open")
+    lab.knobs.quota_total = 9
+    for uid in lab.claims.claims:
+        del lab.kube.objects["configmaps", name_of(uid)]
+    for each in backup:
+        lab.kube.place("configmaps", each)
+    lab.start()
+    lab.run_for(1000)
+
+    assert lab.all_open()
+    assert len(lab.elastic()) == 2
+    assert lab.is_clean()
 
 
 def claim_of(lab: Lab, name: str) -> Claim:

@@ -97,16 +97,13 @@ def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) 
     per_second = ALLOCATE.rate * inventory.settings.cloud.rate_share / 100
     from_pool = min(count, max(0, len(idle) - waiting))
     needed, ordered = count - from_pool, max(0, waiting + count - len(idle))
-    known = {each.quota: each for each in left_of(quotas_read(inventory))}
+    known = {each.quota: (each.limit, each.left) for each in left_of(quotas_read(inventory))}
     counts = {
         TOTAL: (20, "addresses of the account in the region"),
         DAILY: (40, "orders of the account on a day"),
     }
     quotas = [
-        Quota(name, ordered, usual, what, read.limit, read.left)
-        if (read := known.get(name))
-        else Quota(name, ordered, usual, what)
-        for name, (usual, what) in counts.items()
+        Quota(name, ordered, usual, what, *known.get(name, ())) for name, (usual, what) in counts.items()
     ]
     tags = Quota("tag values", TAG_VALUES * needed, None, "the name and the instance of each node")
     return Orders(

@@ -222,15 +222,13 @@ class EgressChecks:
             outcome = outcome_of(check, pods.get(check.token), now, self._settings().egress_check.timeout)
             if outcome is None:
                 continue
-            result, failures = outcome.result, check.failures + 1
+            result, text, failures = outcome.result, outcome.text, check.failures + 1
+            pause = PAUSES.delay(failures)
             # Its trouble stays until another one passes.
-            after = Check(check.of, trouble=outcome.text, failures=failures)
-            after = replace(after, not_before=self._clock() + PAUSES.delay(failures))
+            after = Check(check.of, trouble=text, failures=failures, not_before=self._clock() + pause)
             if self._change(uid, check, Check(check.of, passed=True) if result == "passed" else after):
                 CHECKS.labels(result).inc()
-                log.info(
-                    "egress checked", uid=uid, address=check.of.address, result=result, error=outcome.text
-                )
+                log.info("egress checked", uid=uid, address=check.of.address, result=result, error=text)
                 self._enqueue(uid)
 
     def _change(self, uid: str, before: Check, after: Check) -> bool:

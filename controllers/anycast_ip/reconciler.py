@@ -44,6 +44,7 @@ from cloud.types import Order as CloudOrder
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
     NODE_INSTANCE,
+    ORPHAN,
     POOL,
     POOLED,
     Claim,
@@ -552,6 +553,13 @@ class Actions(_Parts):
         self._claims.put(replace(present(snapshot.claim), labels=self._settings().node_labels))
 
     def _forget(self, snapshot: Snapshot, _: Step) -> None:
+        claim = present(snapshot.claim)
+        if (
+            claim.ours and snapshot.seen.is_replaced
+        ):  # else it would cost, and be no orphan while its node is there
+            rest = replace(claim, uid=f"{ORPHAN}{claim.address}", node=POOL, instance=POOL, labels={})
+            self._claims.put(rest)
+            self._sources.enqueue(rest.uid)
         self._claims.drop(snapshot.uid)
         self._forget_address(snapshot)
 
@@ -663,14 +671,12 @@ class Actions(_Parts):
 
     def _confirmed(self, snapshot: Snapshot) -> Claim:
         """What cannot be undone rests on a fresh read: the node has left, and no newer one has its instance."""
-        claim = present(snapshot.claim)
+        claim, settings = present(snapshot.claim), self._settings()
         node = self._nodes.read(claim.node) if claim.node != POOL else None
-        if node is None:
-            return claim
-        if node.metadata.uid == claim.uid:
-            stays = not is_leaving(node, claim, self._settings())
+        if node and node.metadata.uid == claim.uid:
+            stays = not is_leaving(node, claim, settings)
         else:
-            stays = instance_of(node) == claim.instance and wanted(node, self._settings())
+            stays = node is not None and instance_of(node) == claim.instance and wanted(node, settings)
         if stays:
             raise StillThere(f"the API server has node {claim.node}")
         return claim

@@ -101,10 +101,9 @@ class Inventory:
 
     def want_newer(self, than: float) -> bool:
         """Whether there is a list newer *than* that; else one is read soon."""
-        if self.read_at is not None and self.read_at >= than:
-            return True
-        self.is_wanted = True
-        return False
+        is_newer = self.read_at is not None and self.read_at >= than
+        self.is_wanted = self.is_wanted or not is_newer
+        return is_newer
 
     def note(self, address: Address) -> None:
         """It was read, and may be missing from the list."""
