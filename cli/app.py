@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from io import TextIOWrapper
 from pkgutil import resolve_name
 from typing import Any
 
@@ -103,6 +104,8 @@ def completion(shell: str) -> None:
 
 
 def main() -> None:
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names and messages have letters of all languages
     try:
         drawbridge(prog_name=NAME)
     except OSError as error:

@@ -285,6 +285,16 @@ def test_output_that_cannot_be_written_is_one_error(arguments: tuple[str, ...]) 
     assert found.returncode == 1
 
 
+def test_letters_that_the_terminal_lacks_are_escaped() -> None:
+    report = REPORT.replace("text", "节点 node-1")
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    found = subprocess.run(
+        [sys.executable, "-c", report], cwd=ROOT, env=environment, capture_output=True, check=False
+    )
+
+    assert (found.stdout, found.stderr) == (b"\\u8282\\u70b9 node-1\n", b"")
+
+
 def test_ctrl_c_ends_a_command_while_the_api_server_does_not_answer(tmp_path: Path) -> None:
     with serving(lambda _: hangs) as server:
         command = subprocess.Popen(
