@@ -328,3 +328,22 @@ def test_a_pod_that_policies_keep_off_super_nodes_stays_local(
 
     assert world.placements() == {placed: 1}
     assert "FailedPlacement" in world.leader.recorder.reasons
+
+
+def test_a_pod_whose_toleration_others_take_back_is_allowed_on_super_nodes_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    carry_out = world.cluster.carry_out
+
+    def mutate(call: Request) -> Reply:
+        body = call.body if isinstance(call.body, dict) else {}
+        body.get("spec", {}).pop("tolerations", None)
+        return carry_out(call)
+
+    monkeypatch.setattr(world.cluster, "carry_out", mutate)
+    world.stuck()
+    world.leader.settle()
+
+    assert world.leader.recorder.reasons == ["SentToSuperNode", "KeptLocal"]
+    assert len(world.cluster.writes) == 1

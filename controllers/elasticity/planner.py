@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from api.elasticity import LOCAL_REPLICAS, REASON, SUPER
+from api.elasticity import BURST, LOCAL_REPLICAS, REASON, SUPER
 from controllers.elasticity.nodes import tier_tolerations
 from controllers.elasticity.patches import (
     Action,
@@ -264,6 +264,8 @@ class _Planner:
             return stays("KeptLocal", f"{NO_ROOM} {policy.inputs}: it must stay local")
         if is_kept_off(pod):
             return stays("KeptLocal", f"{NO_ROOM} its affinity keeps it off super nodes: it waits")
+        if BURST in pod.metadata.annotations:
+            return stays("KeptLocal", f"{NO_ROOM} others took its toleration of super nodes back: it waits")
         found = self._super_nodes.objections(pod, bound=False)
         if found is None:
             return stays("", "its volumes are being checked")
