@@ -49,6 +49,17 @@ def test_namespaces_that_are_no_longer_excluded_are_reconciled_again() -> None:
     assert tolerates(world, name)
 
 
+def test_a_fixed_ip_that_is_given_up_keeps_no_pod_off_super_nodes() -> None:
+    world = World()
+    name = world.stuck(annotations={"cni.projectcalico.org/ipAddrs": '["10.0.0.1"]'})
+    world.leader.settle(1)
+    assert not tolerates(world, name)
+    world.cluster.edit(name, {"metadata": {"annotations": {"cni.projectcalico.org/ipAddrs": None}}})
+    world.leader.settle()
+
+    assert tolerates(world, name)
+
+
 def test_a_pod_waits_for_a_preemption_while_that_makes_room() -> None:
     world = World()
     (victim,) = world.create(1, "victim", n=None, gated=False)

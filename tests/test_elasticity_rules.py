@@ -9,7 +9,7 @@ import pytest
 
 from controllers.elasticity.filters import Request
 from controllers.elasticity.pods import Pod, PodSpec
-from controllers.elasticity.rules import Claim, excluded_namespace, violations
+from controllers.elasticity.rules import Claim, passing, violations
 from kube.types import ObjectMeta
 from settings import ElasticitySettings
 from tests.tables import table
@@ -27,8 +27,7 @@ def pod(*, spec: dict[str, Any] | None = None, **metadata: Any) -> Request:
 
 
 def refused(candidate: Request, claims: dict[str, Claim] | None = None) -> tuple[str, ...]:
-    excluded = excluded_namespace(candidate.metadata.namespace, EXCLUDED)
-    return (*excluded, *violations(candidate, claims or {}))
+    return (*passing(candidate.metadata, EXCLUDED), *violations(candidate, claims or {}))
 
 
 def container(**fields: Any) -> dict[str, Any]:

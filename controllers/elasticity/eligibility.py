@@ -15,8 +15,8 @@ from controllers.elasticity.rules import (
     Claim,
     Need,
     are_settled,
-    excluded_namespace,
     needs,
+    passing,
     reach,
     violations,
 )
@@ -67,7 +67,7 @@ class Eligibility:
             found = self._found[pod.metadata.uid] = Found(violations(judged, {}), self._clock(), math.inf)
         if found.reasons is None or found.until <= self._clock():
             return None
-        return (*excluded_namespace(pod.metadata.namespace, self._excluded()), *found.reasons)
+        return (*passing(pod.metadata, self._excluded()), *found.reasons)
 
     def reach(self, pod: Pod) -> tuple[Reach, ...]:
         """Of its volumes, once they were looked up."""

@@ -15,7 +15,7 @@ import msgspec
 from api.elasticity import is_daemon_pod
 from controllers.elasticity.filters import Reach, Request
 from kube.selectors import Expression, NodeSelector, Term
-from kube.types import PersistentVolume, TopologyTerm
+from kube.types import ObjectMeta, PersistentVolume, TopologyTerm
 
 KINDS = ("nfs", "cephfs", "hostPath", "qcloudCbs")
 """The original's list; qcloudCbs is the field of TKE's own distribution for a CBS disk."""
@@ -183,9 +183,14 @@ FIXED_IP = (
 """How a pod asks for a fixed IP: of TKE's VPC-CNI, of TKE's own distribution (Galaxy), and of Calico."""
 
 
-def excluded_namespace(namespace: str, excluded: tuple[str, ...]) -> Iterator[str]:
-    if namespace in excluded:
-        yield f"namespace {namespace} is one of excludedNamespaces ({', '.join(excluded)})"
+def passing(metadata: ObjectMeta, excluded: tuple[str, ...]) -> Iterator[str]:
+    """A sentence for each limit that a pod may break no more: settings and annotations change."""
+    if metadata.namespace in excluded:
+        yield f"namespace {metadata.namespace} is one of excludedNamespaces ({', '.join(excluded)})"
+    for name in FIXED_IP:
+        # Without a value the others ask for nothing; of this one the original minds that it is there at all.
+        if (said := metadata.annotations.get(name)) or (name == CLAIM_POLICY and said is not None):
+            yield f"annotation {name} is {said[:40]!r}: super nodes do not support fixed IPs"
 
 
 def violations(pod: Request, claims: Mapping[str, Claim]) -> tuple[str, ...]:
@@ -197,8 +202,7 @@ def violations(pod: Request, claims: Mapping[str, Claim]) -> tuple[str, ...]:
 
 
 def _violations(pod: Request) -> Iterator[str]:
-    owner, annotations = pod.metadata.controller, pod.metadata.annotations
-    if owner and is_daemon_pod(pod.metadata):
+    if (owner := pod.metadata.controller) and is_daemon_pod(pod.metadata):
         yield f"it is a pod of DaemonSet {owner.name}: super nodes run no DaemonSets"
     if claims := ", ".join(claim["name"] for claim in pod.spec.resource_claims):
         yield f"it has resource claims ({claims}): super nodes have no devices for them"
@@ -206,10 +210,6 @@ def _violations(pod: Request) -> Iterator[str]:
         # Kubernetes takes both separators.
         if sysctl.name.replace("/", ".") == PORT_RANGE and (why := _range_refusal(sysctl.value)):
             yield f"sysctl {PORT_RANGE} is {sysctl.value[:40]!r}: {why}"
-    for name in FIXED_IP:
-        # Without a value the others ask for nothing; of this one the original minds that it is there at all.
-        if annotations.get(name) or (name == CLAIM_POLICY and name in annotations):
-            yield f"annotation {name} is {annotations[name][:40]!r}: super nodes do not support fixed IPs"
     for where, container in pod.spec.named_containers:
         for port in container.ports:
             for field, number in (("containerPort", port.container_port), ("hostPort", port.host_port)):
