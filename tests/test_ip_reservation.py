@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import msgspec
 import pytest
 import yaml
 
+from api.standing import RESERVED, mark_of
 from calico.segment import NotReserved
-from kube.errors import Unreachable
+from kube.errors import Forbidden, Unreachable
 from kube.types import Pod
 from settings import IPReservationSettings
 from tests.factories import NOW, pod, raw_pod
@@ -213,6 +215,18 @@ def test_what_cannot_be_reserved_is_refused_with_what_to_do_and_repeated_by_the_
     assert (decision.code, decision.reason) == answer
     for part in ("pod redis/redis-0", "the store is away", "drawbridge.io/reserve-ip=false"):
         assert part in decision.message
+
+
+def test_an_evicted_pod_is_reserved_while_it_is_not_known_whether_its_mark_counts() -> None:
+    def forbidden(_: float) -> str | None:
+        raise Forbidden(403, "Forbidden", "no")
+
+    ledger, mark = FakeLedger(), {RESERVED: mark_of("0123456789abcdef", pod())}
+    marked = FakeCluster([pod(metadata={"annotations": mark})])
+    webhook = dataclasses.replace(feature(marked, ledger), epoch=forbidden)
+
+    assert webhook.review(request(**EVICTION), deadline=0).allowed
+    assert [each.cidr for each in ledger.records] == ["10.0.0.1/32"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -115,7 +116,9 @@ class IPReservationWebhook:
     def _is_reserved_ahead(self, request: Request, pod: Pod, deadline: float) -> bool:
         """As the match condition says of a deletion. An eviction does not show its pod to it, so this was read."""
         epoch = epoch_of(pod)
-        return _is_eviction(request) and epoch is not None and epoch == self.epoch(deadline)
+        with suppress(KubeError):  # what is not known is reserved once more
+            return _is_eviction(request) and epoch is not None and epoch == self.epoch(deadline)
+        return False
 
     def _stored(self, of: Record, deadline: float) -> Pod | None:
         """None where there is no such pod."""
