@@ -87,7 +87,7 @@ class Transport:
         with _translated(what):
             answer = self._send(method, path, urllib3.Timeout(total=timeout), body, accept)
             content = _read(answer, deadline)
-        if answer.status >= 400:
+        if answer.status >= 300:
             raise api_error(answer.status, content, answer.headers.get("Retry-After"))
         return decoded(content, type, what)
 
@@ -96,7 +96,7 @@ class Transport:
         what = f"watch {path}"
         with _translated(what):
             answer = self._send("GET", path, urllib3.Timeout(connect=timeout, read=read_timeout))
-            if answer.status >= 400:
+            if answer.status >= 300:
                 content = _read(answer, time.monotonic() + timeout)
                 raise api_error(answer.status, content, answer.headers.get("Retry-After"))
         return LineStream(answer, what)

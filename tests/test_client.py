@@ -160,6 +160,14 @@ def test_no_usable_answer_is_unreachable_and_is_not_asked_for_again(answer: Answ
     assert len(server.asked) == 1
 
 
+def test_what_a_proxy_sends_elsewhere_was_not_done() -> None:
+    with serving(lambda asked: answers(b"", 302, Location="/login")) as server:
+        with pytest.raises(ApiError, match="302"):
+            server.client().delete(PODS, "a", "shop")
+        with pytest.raises(ApiError, match="302"):
+            server.client().evict("a", "shop", preconditions={})
+
+
 @pytest.mark.parametrize(
     "answer",
     [
