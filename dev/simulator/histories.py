@@ -36,6 +36,9 @@ from dev.judge.observation import (
     is_super,
     notes,
 )
+from dev.judge.observation import (
+    name as named,
+)
 from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
 from dev.lab.cloud.values import Address, Target
@@ -53,6 +56,7 @@ from dev.simulator.operations import (
     empty_bundles,
     is_home,
     kill_the_leader,
+    labels,
     no_webhook_server_answers,
 )
 from dev.simulator.operator import restored
@@ -163,7 +167,7 @@ history = written_as(HISTORIES)
 
 def need_addresses(world: World) -> None:
     for node in world.api.list(NODES):
-        world.patch(NODES, node["metadata"]["name"], {"metadata": {"labels": {NEED_LABEL: "true"}}})
+        world.patch(NODES, named(node), labels({NEED_LABEL: "true"}))
 
 
 def register_again(world: World, name: str) -> None:
@@ -203,7 +207,7 @@ def first_node_leaves(world: World) -> Iterator[float]:
 @history("anycast_ip", nodes=2, values={"anycastIP": {"podAddress": {"enabled": True}}})
 def pods_wait(world: World) -> Iterator[float]:
     """A pod that waits for the address of its node is bound when the node's status shows that."""
-    world.patch(NAMESPACES, objects.SHOP, {"metadata": {"labels": {NODE_ADDRESS: WAIT}}})
+    world.patch(NAMESPACES, objects.SHOP, labels({NODE_ADDRESS: WAIT}))
     need_addresses(world)
     yield 60.0
     world.kubectl_create(DEPLOYMENTS, objects.deployment("game", 2))
@@ -213,7 +217,7 @@ def pods_wait(world: World) -> Iterator[float]:
     for node in world.api.list(NODES):
         ip = {"type": "ExternalIP", "address": notes(node)[ADDRESS]}
         change = {"status": {"addresses": [*node["status"]["addresses"], ip]}}
-        world.api.edit(NODES, node["metadata"]["name"], change, manager="cloud-controller-manager")
+        world.api.edit(NODES, named(node), change, manager="cloud-controller-manager")
     yield 60.0
     known = [notes(each).get(NODE_ADDRESS) for each in shop_pods(world) if of_app(each, "game")]
     if len(known) != 2 or not all(known):
@@ -243,7 +247,7 @@ def wrong_keys_with_an_order(world: World) -> Iterator[float]:
         world.product.kill(each)
     yield 150.0
     nodes = [each for each in world.api.list(NODES) if not is_open(each)]
-    if closed := [name for each in nodes if (name := each["metadata"]["name"]) != f"node-{number}"]:
+    if closed := [name for each in nodes if (name := named(each)) != f"node-{number}"]:
         broken(world, KEPT_OPEN, ", ".join(closed))
     yield 120.0
 
@@ -267,7 +271,7 @@ def second_node_unlabelled(world: World) -> Iterator[float]:
     yield 60.0
     register_again(world, "node-1")
     yield 60.0
-    world.patch(NODES, "node-1-again", {"metadata": {"labels": {NEED_LABEL: None}}})
+    world.patch(NODES, "node-1-again", labels({NEED_LABEL: None}))
     yield 60.0
 
 
@@ -276,7 +280,7 @@ def first_node_unlabelled(world: World) -> Iterator[float]:
     """A second Node of a machine gets the address that the first one, without its label, keeps though it is unbound."""
     need_addresses(world)
     yield 60.0
-    world.patch(NODES, "node-1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    world.patch(NODES, "node-1", labels({NEED_LABEL: None}))
     register_again(world, "node-1")
     yield 30.0
     address = next(each for each in world.cloud.addresses if each.instance_id == "ins-00000001")
@@ -513,7 +517,7 @@ def moved_address(world: World) -> Iterator[float]:
     yield 340.0
     leaves(world, "node-2")
     yield 120.0
-    if len(claims := [each for each in world.api.peek(CONFIG_MAPS) if CLAIM in each["metadata"]["name"]]) > 1:
+    if len(claims := [each for each in world.api.peek(CONFIG_MAPS) if CLAIM in named(each)]) > 1:
         broken(world, CLAIMS_END, f"there are {len(claims)} claims for one node")
     world.cloud.account.alter(moved.id, tags={})
     yield 60.0
@@ -618,14 +622,14 @@ def joins_without_others(world: World) -> Iterator[float]:
     """Where all nodes have left, a new template waits for its turn on those that come."""
     rolling(world, canary={"nodes": 1})
     yield 120.0
-    names = [each["metadata"]["name"] for each in world.api.list(NODES)]
+    names = [named(each) for each in world.api.list(NODES)]
     for value, template, lasts in (
         (None, "proxy:1", 60.0),
         (None, "proxy:2", 60.0),
         ("true", "proxy:2", 150.0),
     ):
         for name in names:
-            world.patch(NODES, name, {"metadata": {"labels": {objects.INGRESS_LABEL: value}}})
+            world.patch(NODES, name, labels({objects.INGRESS_LABEL: value}))
         give_template(world, template)
         yield lasts
     if images(world) != {"proxy:1", "proxy:2"}:
@@ -641,7 +645,7 @@ def joins_a_paused_failure(world: World) -> Iterator[float]:
     yield 60.0
     edge_spec(world, paused=True)
     for value in (None, "true"):
-        world.patch(NODES, "node-3", {"metadata": {"labels": {objects.INGRESS_LABEL: value}}})
+        world.patch(NODES, "node-3", labels({objects.INGRESS_LABEL: value}))
         yield 60.0
     yield 150.0
 
@@ -711,9 +715,7 @@ def deleted_of_a_dead_node(world: World) -> Iterator[float]:
 def drained_beside_failures(world: World) -> Iterator[float]:
     """A node that was drained while all others failed gets the next template after them, as the last that serves."""
     for each in world.api.list(NODES):
-        world.patch(
-            NODES, each["metadata"]["name"], {"metadata": {"labels": {objects.INGRESS_LABEL: "true"}}}
-        )
+        world.patch(NODES, named(each), labels({objects.INGRESS_LABEL: "true"}))
     yield 120.0
     give_template(world, "crashing:2")
     yield 65.0
@@ -757,9 +759,7 @@ def label_off_and_on(world: World) -> Iterator[float]:
         ]
         for value in (None, "true"):
             for each in off:
-                world.patch(
-                    NODES, each["metadata"]["name"], {"metadata": {"labels": {objects.INGRESS_LABEL: value}}}
-                )
+                world.patch(NODES, named(each), labels({objects.INGRESS_LABEL: value}))
             yield 0.1
     yield 200.0
 
@@ -776,7 +776,7 @@ def evictions_from_many_nodes(world: World) -> Iterator[float]:
         for pod in pods:
             if pod["spec"]["nodeName"] in asked:
                 with suppress(KubeError):
-                    uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+                    uid, name = pod["metadata"]["uid"], named(pod)
                     world.kubectl.evict(name, objects.SHOP, preconditions={"uid": uid})
         yield 5.0
     yield 200.0
@@ -789,7 +789,7 @@ def evictions_by_two_clocks(world: World) -> Iterator[float]:
     node = edge_pods(world)[0]["spec"]["nodeName"]
     drain(world, node, pause=20.0, leaves=False)
     for _ in range(120):
-        pods = [each for each in edge_pods(world) if each["spec"]["nodeName"] == node]
+        pods = edge_pods(world, node)
         if len(pods) < 2 and DETACH_KEY not in notes(world.api.get(NODES, node)):
             broken(world, EVICTED_LATER, f"{len(pods)} pods are left on {node}")
         yield 0.5
@@ -802,13 +802,13 @@ def evictions_beside_a_node_without_pods(world: World) -> Iterator[float]:
     lacking, evicted = sorted(edge_pods(world), key=lambda each: each["spec"]["nodeName"])[::3][:2]
     world.refuse_image("proxy:1", world.kernel.now + 150.0)
     node = lacking["spec"]["nodeName"]
-    names = [each["metadata"]["name"] for each in edge_pods(world) if each["spec"]["nodeName"] == node]
+    names = [named(each) for each in edge_pods(world, node)]
     world.outside.disturb(node, *names)
     delete_pods(world, *names)
     yield 60.0
     for _ in range(12):
         with suppress(KubeError):
-            world.kubectl.evict(evicted["metadata"]["name"], objects.SHOP, preconditions={})
+            world.kubectl.evict(named(evicted), objects.SHOP, preconditions={})
         yield 5.0
     yield 150.0
 
@@ -825,9 +825,7 @@ def correction_beside_a_silent_node(world: World) -> Iterator[float]:
     give_template(world, "proxy:2")
     yield 30.0
     world.refuse_image("proxy:1", world.kernel.now + 200.0)
-    delete_pods(
-        world, *(each["metadata"]["name"] for each in edge_pods(world) if each["spec"]["nodeName"] == lost)
-    )
+    delete_pods(world, *(named(each) for each in edge_pods(world, lost)))
     yield 100.0
     if not any(image(each) == "proxy:2" and is_ready(each) for each in edge_pods(world)):
         broken(world, MENDED, f"{lost} has no pods with it")
@@ -843,7 +841,7 @@ def deleted_with_the_first_mark(world: World) -> Iterator[float]:
     give_template(world, "proxy:2")
     while not any(DETACHED_BY in notes(each) for each in world.api.peek(NODES)):
         yield 0.001
-    excuse(world, [each["metadata"]["name"] for each in world.api.list(NODES)], 90.0)
+    excuse(world, [named(each) for each in world.api.list(NODES)], 90.0)
     yield 0.0
     world.kubectl_delete(INGRESS_DAEMONSETS, world.api.get(INGRESS_DAEMONSETS, EDGE, objects.SHOP))
     yield 60.0
@@ -857,7 +855,7 @@ def late_health_checker(world: World) -> Iterator[float]:
     yield 150.0
     give_template(world, "proxy:2")
     yield 5.0
-    detached = next(each["metadata"]["name"] for each in world.api.list(NODES) if DETACH_KEY in notes(each))
+    detached = next(named(each) for each in world.api.list(NODES) if DETACH_KEY in notes(each))
     world.network.cut(f"health-checker-{detached}", world.kernel.now + 40.0)
     yield 100.0
     if images(world) != {"proxy:2"}:
@@ -873,9 +871,7 @@ def cordoned_node(world: World) -> Iterator[float]:
     yield 40.0
     give_template(world, "proxy:2")
     yield 100.0
-    if (found := {image(each) for each in edge_pods(world) if each["spec"]["nodeName"] == "node-1"}) != {
-        "proxy:2"
-    }:
+    if (found := images(world, "node-1")) != {"proxy:2"}:
         broken(world, ASKED, f"the pods of the cordoned node have {found}")
     world.patch(NODES, "node-1", {"spec": {"unschedulable": None}})
     yield 100.0
@@ -922,7 +918,7 @@ def waves_after_a_superseded_template(world: World) -> Iterator[float]:
     world.outside.disturb(third)
     delete_pods(
         world,
-        next(each["metadata"]["name"] for each in edge_pods(world) if each["spec"]["nodeName"] == third),
+        next(named(each) for each in edge_pods(world, third)),
     )
     yield 0.5
     world.patch(INGRESS_DAEMONSETS, EDGE, new_template("proxy:3", waves=BY_NODE))
@@ -935,8 +931,8 @@ def correction_for_others_first(world: World) -> Iterator[float]:
     yield 150.0
     give_template(world, "proxy:2")
     yield 5.0
-    detached = next(each["metadata"]["name"] for each in world.api.list(NODES) if DETACH_KEY in notes(each))
-    pods = [each["metadata"]["name"] for each in edge_pods(world) if each["spec"]["nodeName"] == detached]
+    detached = next(named(each) for each in world.api.list(NODES) if DETACH_KEY in notes(each))
+    pods = [named(each) for each in edge_pods(world, detached)]
     world.outside.disturb(detached, pods[0])
     world.refuse_image("proxy:1", FOR_EVER)
     delete_pods(world, pods[0])
@@ -955,11 +951,7 @@ def joins_a_good_rollout(world: World) -> Iterator[float]:
     yield 60.0
     world.kubectl_create(NODES, objects.node("node-9", 9, {objects.INGRESS_LABEL: "true"}))
     for _ in range(30):
-        if former := [
-            each
-            for each in edge_pods(world)
-            if each["spec"]["nodeName"] == "node-9" and image(each) != "proxy:2"
-        ]:
+        if former := [each for each in edge_pods(world, "node-9") if image(each) != "proxy:2"]:
             broken(world, ASKED, f"node-9 has {image(former[0])} first")
         yield 1.0
     yield 150.0
@@ -968,7 +960,7 @@ def joins_a_good_rollout(world: World) -> Iterator[float]:
 @history("ingress_daemonset", nodes=4, lasts=600.0, values={"ingressDaemonSet": {"clb": BALANCED}})
 def leaves_while_weights_are_refused(world: World) -> Iterator[float]:
     """The pods of a node that leaves stay until its weight is 0, and it has no weight until they are back."""
-    names = [each["metadata"]["name"] for each in world.api.list(NODES)]
+    names = [named(each) for each in world.api.list(NODES)]
     instances = {each: f"ins-{int(each.rpartition('-')[2]):08d}" for each in names}
     targets = [Target(listener="lbl-1", instance=each, port=443) for each in instances.values()]
     world.cloud.account.put_load_balancer(BALANCER, targets)
@@ -976,7 +968,7 @@ def leaves_while_weights_are_refused(world: World) -> Iterator[float]:
     yield 120.0
     name = min(each["spec"]["nodeName"] for each in edge_pods(world))
     world.cloud.go_away(world.kernel.now + 90.0)
-    world.patch(NODES, name, {"metadata": {"labels": {objects.INGRESS_LABEL: None}}})
+    world.patch(NODES, name, labels({objects.INGRESS_LABEL: None}))
     for _ in range(250):
         if (
             not any(each["spec"]["nodeName"] == name for each in edge_pods(world))
@@ -988,7 +980,7 @@ def leaves_while_weights_are_refused(world: World) -> Iterator[float]:
         broken(world, LEFT, name)
     if world.cloud.weights[instances[name]]:
         broken(world, UNSERVED, f"{name} after its pods have gone")
-    world.patch(NODES, name, {"metadata": {"labels": {objects.INGRESS_LABEL: "true"}}})
+    world.patch(NODES, name, labels({objects.INGRESS_LABEL: "true"}))
     yield 60.0
     if {*world.cloud.weights.values()} != {10}:
         broken(world, RESTORED, str(world.cloud.weights))
@@ -1001,13 +993,13 @@ def detached_by_the_label(world: World) -> Iterator[float]:
     """MetalLB uses no node whose pods are stopped, though a person removes our label once; his own stays."""
 
     def excluded() -> set[str]:
-        return {each["metadata"]["name"] for each in world.api.list(NODES) if is_excluded(each)}
+        return {named(each) for each in world.api.list(NODES) if is_excluded(each)}
 
     def roll_out(wanted: str, names: set[str]) -> Iterator[float]:
         give_template(world, wanted)
         yield 8.0
         if removed := min(excluded() - names, default=""):
-            world.patch(NODES, removed, {"metadata": {"labels": {EXCLUDED: None}}})
+            world.patch(NODES, removed, labels({EXCLUDED: None}))
         yield 150.0
         if images(world) != {wanted}:
             broken(world, ASKED, f"the pods have {images(world)}")
@@ -1024,7 +1016,7 @@ def detached_by_the_label(world: World) -> Iterator[float]:
     )
     yield 150.0
     yield from roll_out("proxy:2", set())
-    world.patch(NODES, "node-4", {"metadata": {"labels": {EXCLUDED: ""}}})
+    world.patch(NODES, "node-4", labels({EXCLUDED: ""}))
     yield from roll_out("proxy:3", {"node-4"})
 
 
@@ -1040,13 +1032,11 @@ def unconfirmed_beside_failures(world: World) -> Iterator[float]:
             _, second, *_ = sorted({each["spec"]["nodeName"] for each in edge_pods(world)})
             give_template(world, "crashing:2")
         for node in world.api.list(NODES):
-            name, annotations = node["metadata"]["name"], node["metadata"].get("annotations") or {}
+            name, annotations = named(node), node["metadata"].get("annotations") or {}
             if DETACH_KEY in annotations and not (200 <= number < 232 and name == second):
                 now = f"{world.now():%Y-%m-%dT%H:%M:%SZ}"
                 world.patch(NODES, name, {"metadata": {"annotations": {key: now}}})
-        if number == 237 and "crashing:2" in {
-            image(each) for each in edge_pods(world) if each["spec"]["nodeName"] == second
-        }:
+        if number == 237 and "crashing:2" in {image(each) for each in edge_pods(world, second)}:
             broken(world, ASKED, f"{second} has the template that fails")
         yield 1.0
 
@@ -1094,7 +1084,7 @@ def switched_off(world: World) -> Iterator[float]:
     yield 120.0
     for node in world.api.list(NODES):
         if DETACH_KEY in (node["metadata"].get("annotations") or {}):
-            broken(world, LEFT_DETACHED, node["metadata"]["name"])
+            broken(world, LEFT_DETACHED, named(node))
     helm.upgrade(world, values)
     yield 120.0
 
@@ -1281,7 +1271,7 @@ def reads_hang(world: World) -> Iterator[float]:
     yield 25.0
     world.network.hang("GET", "/pods/redis-1", world.kernel.now + 400.0)
     yield 260.0
-    unread = {each["status"]["podIP"] for each in pods if each["metadata"]["name"].startswith("redis-1")}
+    unread = {each["status"]["podIP"] for each in pods if named(each).startswith("redis-1")}
     if late := world.calico.reserved() - unread:
         message = f"{', '.join(sorted(late))} are still reserved"
         broken(world, ENDS_ANYWAY, message)
@@ -1295,7 +1285,7 @@ def shop_pods(world: World) -> list[Raw]:
 def review_deletion(world: World, pod: Raw) -> None:
     """Of a pod that stays: another webhook refused it after ours, or no API server sent it."""
     old = {"apiVersion": "v1", "kind": "Pod", **pod}
-    request = ApiRequest("DELETE", PODS, pod["metadata"]["name"], objects.SHOP, old_object=old)
+    request = ApiRequest("DELETE", PODS, named(pod), objects.SHOP, old_object=old)
     with suppress(Away):
         world.product.ask(PATH, request.review(pod["metadata"]["uid"]), 5.0)
 
@@ -1329,9 +1319,7 @@ def short_lived(world: World) -> Iterator[float]:
         world.patch(NAMESPACES, objects.SHOP, {"metadata": {"annotations": {RESERVE_FINISHED: choice}}})
 
     def addresses(job: str) -> set[str]:
-        return {
-            each["status"]["podIP"] for each in shop_pods(world) if each["metadata"]["name"].startswith(job)
-        }
+        return {each["status"]["podIP"] for each in shop_pods(world) if named(each).startswith(job)}
 
     ask("true")
     yield 25.0
@@ -1340,8 +1328,8 @@ def short_lived(world: World) -> Iterator[float]:
     first = addresses("first")
     yield 60.0
     for pod in shop_pods(world):
-        if pod["metadata"]["name"].startswith("first"):
-            delete_pods(world, pod["metadata"]["name"])
+        if named(pod).startswith("first"):
+            delete_pods(world, named(pod))
             break
     yield 10.0
     if len(first) != 3 or not first <= world.calico.reserved():
@@ -1485,7 +1473,7 @@ def more_than_three(world: World, cause: str) -> Iterator[float]:
     yield 30.0
     pods = [world.api.get(PODS, f"redis-{number}", objects.SHOP) for number in range(6)]
     for pod in pods:
-        delete_pods(world, pod["metadata"]["name"])
+        delete_pods(world, named(pod))
         yield 16.0
     yield 10.0
     wanted = {each["status"]["podIP"] for each in pods[3:]}
@@ -1507,8 +1495,8 @@ def opted_in(world: World) -> Iterator[float]:
     world.kubectl_create(DEPLOYMENTS, asking)
     world.kubectl_create(REPLICA_SETS, bare)
     yield 30.0
-    pods = [each for each in shop_pods(world) if each["metadata"]["name"].startswith("api-")]
-    delete_pods(world, *(each["metadata"]["name"] for each in pods))
+    pods = [each for each in shop_pods(world) if named(each).startswith("api-")]
+    delete_pods(world, *(named(each) for each in pods))
     yield 30.0
     asked = {each["status"]["podIP"]: each["metadata"]["labels"]["app"] == "api" for each in pods}
     held = {address: address in world.calico.reserved() for address in asked}
@@ -1550,23 +1538,25 @@ def slow_write(world: World) -> Iterator[float]:
 
 
 def delete_at_once(world: World, pod: Raw) -> None:
-    if (done := world.kubectl_delete(PODS, pod)) != pod["metadata"]["name"]:
+    if (done := world.kubectl_delete(PODS, pod)) != named(pod):
         broken(world, ONE_HANG, done)
 
 
 # Rollouts by hand.
 
 
-def edge_pods(world: World) -> list[Raw]:
-    return [each for each in world.api.peek(PODS) if NODE_LABEL in (each["metadata"].get("labels") or {})]
+def edge_pods(world: World, node: str = "") -> list[Raw]:
+    """Of all nodes, or of one."""
+    found = [each for each in world.api.peek(PODS) if NODE_LABEL in (each["metadata"].get("labels") or {})]
+    return [each for each in found if node in ("", each["spec"]["nodeName"])]
 
 
 def image(pod: Raw) -> str:
     return str(pod["spec"]["containers"][0]["image"])
 
 
-def images(world: World) -> set[str]:
-    return {image(each) for each in edge_pods(world)}
+def images(world: World, node: str = "") -> set[str]:
+    return {image(each) for each in edge_pods(world, node)}
 
 
 @history("ingress_daemonset", nodes=4, lasts=700.0)
@@ -1600,8 +1590,8 @@ def canary_with_rollback(world: World) -> Iterator[float]:
     for _ in range(4):
         for pod in edge_pods(world):
             if image(pod) == "proxy:2":
-                world.outside.disturb(pod["metadata"]["name"], pod["spec"]["nodeName"])
-                delete_pods(world, pod["metadata"]["name"])
+                world.outside.disturb(named(pod), pod["spec"]["nodeName"])
+                delete_pods(world, named(pod))
         yield 5.0
     yield 40.0
     if "proxy:2" not in images(world):
@@ -1612,7 +1602,7 @@ def canary_with_rollback(world: World) -> Iterator[float]:
 
 def checkers(world: World, node: str) -> list[str]:
     pods = [each for each in shop_pods(world) if each["spec"].get("nodeName") == node]
-    return [name for each in pods if (name := each["metadata"]["name"]).startswith("edge-10080-")]
+    return [name for each in pods if (name := named(each)).startswith("edge-10080-")]
 
 
 @history("ingress_daemonset", nodes=4, lasts=700.0)
@@ -1806,8 +1796,8 @@ def away_and_home(world: World, strategy: Raw) -> Iterator[float]:
     yield 60.0
     cordon(world, False)
     yield 250.0
-    pods = [each for each in shop_pods(world) if each["metadata"]["name"].startswith("db-")]
-    if away := [each["metadata"]["name"] for each in pods if each["spec"].get("nodeName") == "eklet-1"]:
+    pods = [each for each in shop_pods(world) if named(each).startswith("db-")]
+    if away := [named(each) for each in pods if each["spec"].get("nodeName") == "eklet-1"]:
         broken(world, HOME, f"{', '.join(away)} of {len(pods)} are still away")
     yield 1.0
 
@@ -1815,7 +1805,7 @@ def away_and_home(world: World, strategy: Raw) -> Iterator[float]:
 def cordon(world: World, off: bool) -> None:
     for node in world.api.list(NODES):
         if is_home(node):
-            world.patch(NODES, node["metadata"]["name"], {"spec": {"unschedulable": off}})
+            world.patch(NODES, named(node), {"spec": {"unschedulable": off}})
 
 
 @history("elasticity", nodes=3, values=HOMEWARDS)
@@ -1834,9 +1824,7 @@ def large_as_a_whole(world: World) -> Iterator[float]:
 
 def databases(world: World) -> set[str]:
     """The uids of the pods."""
-    return {
-        each["metadata"]["uid"] for each in shop_pods(world) if each["metadata"]["name"].startswith("db-")
-    }
+    return {each["metadata"]["uid"] for each in shop_pods(world) if named(each).startswith("db-")}
 
 
 @history("elasticity", nodes=3, lasts=2100.0, values=HOMEWARDS)
@@ -1872,7 +1860,7 @@ def no_leader(world: World) -> Iterator[float]:
     yield 10.0
     world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 7}})
     yield 10.0
-    gated = {each["metadata"]["name"] for each in shop_pods(world) if is_gated(each)}
+    gated = {named(each) for each in shop_pods(world) if is_gated(each)}
     yield 200.0
     said = {
         each["involvedObject"]["name"] for each in world.api.peek(EVENTS) if "no leader" in each["message"]
@@ -1891,7 +1879,7 @@ def cap_while_requests_are_slow(world: World) -> Iterator[float]:
     world.network.slow(world.kernel.now + 120.0, 2.0)
     for _ in range(4):
         on_super = [each for each in world.api.peek(PODS) if each["spec"].get("nodeName") == "eklet-1"]
-        delete_pods(world, max(each["metadata"]["name"] for each in on_super))  # of web, when there is one
+        delete_pods(world, max(named(each) for each in on_super))  # of web, when there is one
         yield 30.0
     yield 30.0
     world.patch(DEPLOYMENTS, "api", {"spec": {"replicas": 0}})
@@ -1909,7 +1897,7 @@ def asks_beyond_the_cap(world: World) -> Iterator[float]:
     world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 4}})
     yield 30.0
     for kind, each in objects.shapes():
-        if each["metadata"]["name"] in ("tolerant", "large"):
+        if named(each) in ("tolerant", "large"):
             world.kubectl_create(kind, each)
     yield 20.0
     check_places(world, {"web": (2, 1), "tolerant": (2, 0), "large": (0, 0)})
@@ -1933,7 +1921,7 @@ def all_shapes(world: World) -> Iterator[float]:
     unfit["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
     called = objects.deployment("called", 1, local=1, nodeSelector={objects.SUPER_LABEL: "eklet"})
     for number in range(1, 5):
-        world.patch(NODES, f"node-{number}", {"metadata": {"labels": {"disk": "ssd"}}})
+        world.patch(NODES, f"node-{number}", labels({"disk": "ssd"}))
     for kind, each in (*objects.shapes(), *((DEPLOYMENTS, each) for each in (half, shut, unfit))):
         world.kubectl_create(kind, each)
     yield 60.0
@@ -1984,7 +1972,7 @@ def agents_beside_super_nodes(world: World) -> Iterator[float]:
             raw = {"metadata": metadata, "spec": {"selector": selector, "template": agent}}
             world.kubectl_create(DAEMON_SETS, raw)
         yield 90.0
-    local = sum(each["metadata"]["name"].startswith("node-") for each in world.api.peek(NODES))
+    local = sum(named(each).startswith("node-") for each in world.api.peek(NODES))
     wanted = {"injected": (local, 1), "kept-off": (local, 0)}
     check_places(world, {f"{name}-{when}": wanted[name] for name in wanted for when in ("seen", "unseen")})
 
@@ -2042,7 +2030,7 @@ def first_tiers_without_room(world: World) -> Iterator[float]:
 @history("elasticity", nodes=3, values=GPUS)
 def a_super_node_of_another_type(world: World) -> Iterator[float]:
     """A super node of ours is one again soon after its instance type was changed."""
-    world.patch(NODES, GPU_NODE, {"metadata": {"labels": {objects.SUPER_LABEL: "S5.LARGE8"}}})
+    world.patch(NODES, GPU_NODE, labels({objects.SUPER_LABEL: "S5.LARGE8"}))
     yield 15.0
     if not is_super(world.api.get(NODES, GPU_NODE)):
         broken(world, ASKED, f"{GPU_NODE} is no super node")
@@ -2104,7 +2092,7 @@ MOVED_ONCE = "placement: a pod that a super node does not start moves once, afte
 @history("elasticity", nodes=3, values={"elasticity": FAILOVER}, lasts=600.0)
 def a_super_node_is_sold_out(world: World) -> Iterator[float]:
     """It accepts pods and starts none: they run on another one instead, and locally when that is sold out, too."""
-    of_machine = {"metadata": {"labels": {"kubernetes.io/hostname": "eklet-0"}}}
+    of_machine = labels({"kubernetes.io/hostname": "eklet-0"})
     world.patch(NODES, "eklet-1", of_machine)
     yield from sold_out(world, "eklet-1", 6)
     world.api.put(NODES, objects.super_node("eklet-2", 202))
