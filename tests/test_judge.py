@@ -183,7 +183,8 @@ def disturbed(subject: str, at: float = 0) -> Disturbances:
     return found
 
 
-DRAINED = disturbed("drain of node-0")
+DRAINED, UNSEEN = disturbed("drain of node-0"), disturbed("redis-0", 45)
+UNSEEN.note(reservation.NO_LEADER, 80)
 
 
 def beside_a_cordoned_node(
@@ -556,6 +557,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "an address is free a moment after its pod went without admission": (
         KEPT,
         [LIVES, *(see(at, assigned=GONE, disturbances=disturbed("redis-0", 45)) for at in (50, 69))],
+    ),
+    "an address is free while none that leads can know that its pod went without admission": (
+        KEPT,
+        [LIVES, *(see(at, assigned=GONE, disturbances=UNSEEN) for at in (50, 90))],
     ),
     "a node waits for its pods": (truth.WaitingIsTrue, [edge_with(0, "0 of 2 pods are available")]),
     "a node got the template just when the rollout was halted": (

@@ -102,8 +102,9 @@ class KeptOutOfCirculation(Invariant):
         """Whether there was no time yet to see that it went without admission, or to restore its reservation."""
         if seen.disturbances.within(RESTORED, seen.at, CONFIGURATION):
             return True
-        since = seen.at - gone.at
-        return since <= AS_SEEN and seen.disturbances.within(AS_SEEN + since, seen.at, gone.pod)
+        since, within = seen.at - gone.at, seen.disturbances.within
+        is_seen = since > AS_SEEN and not within(AS_SEEN, seen.at, NO_LEADER)
+        return not is_seen and within(AS_SEEN + since, seen.at, gone.pod)
 
     def _are_many(self, seen: Observation) -> bool:
         return self._most is not None and len(seen.reserved - seen.assigned.keys()) >= self._most
