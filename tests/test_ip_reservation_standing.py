@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -663,7 +664,21 @@ def test_what_is_reserved_ahead_is_promised_once_same_addresses_are_switched_on(
     assert not world.asks()
 
 
-def test_what_is_reserved_ahead_is_promised_to_pods_of_the_stateful_set_that_has_adopted_it() -> None:
+def write_meanwhile(world: World) -> None:
+    """Once, as a pass of releases does."""
+
+    def before(verb: str, name: str) -> None:
+        if verb == "confirm":
+            world.reservations.before = lambda verb, name: None
+            raise Conflict(409, "Conflict", "no")
+
+    world.reservations.before = before
+
+
+@pytest.mark.parametrize("conflicts", [False, True])
+def test_what_is_reserved_ahead_is_promised_to_pods_of_the_stateful_set_that_has_adopted_it(
+    conflicts: bool,
+) -> None:
     """As one that was deleted without its pods, and created again with other volumes."""
     world = World(sameAddress={"enabled": True})
     world.put_pod(raw_pod())
@@ -671,6 +686,11 @@ def test_what_is_reserved_ahead_is_promised_to_pods_of_the_stateful_set_that_has
     (reference,) = raw_pod()["metadata"]["ownerReferences"]
     for references in ([], [reference | {"uid": "uid-again"}]):
         world.api.edit(PODS, "redis-0", {"metadata": {"ownerReferences": references}}, "redis")
+        world.watch()
+        with suppress(Conflict):
+            if conflicts:
+                write_meanwhile(world)
+            world.standing.reconcile(KEY)
         world.run()
 
     (held,) = [record for each in world.reservations.list() for record in each.records]

@@ -124,8 +124,9 @@ class SnapshotReader:
         self._caches.segments.wrote(msgspec.Raw(msgspec.json.encode(segment)))
 
     def _runs(self, record: Record, pod: Pod | None) -> bool:
-        """Whether it stays, and its deletion is reviewed."""
-        return runs(record, pod) and not (pod and self._caches.claims.has_mark_in_force(pod))
+        """Whether *pod*, which has its name now, is the one of its uid, and stays, and its deletion is reviewed."""
+        stays = pod and pod.metadata.uid == record.uid and life_of(pod) is Life.RUNNING
+        return bool(pod and stays and not self._caches.claims.has_mark_in_force(pod))
 
     def _is_quiet(self, ours: Sequence[IPReservation]) -> bool:
         names, now = {segment.metadata.name for segment in ours}, self._clock.monotonic()
@@ -201,11 +202,6 @@ def settled_of(
     ]
     times = Counter(key for segment in ours for key in segment.keys) if found else {}
     return [segment for segment in found if all(times[key] == 1 for key in segment.keys)]
-
-
-def runs(record: Record, pod: Pod | None) -> bool:
-    """Whether *pod*, which has its name now, is the one of its uid, and stays."""
-    return pod is not None and pod.metadata.uid == record.uid and life_of(pod) is Life.RUNNING
 
 
 def is_unpromised(record: Record, pod: Pod | None) -> bool:

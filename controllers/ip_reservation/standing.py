@@ -389,10 +389,11 @@ class StandingReconciler:
                 records = [
                     replace(each, owner_uid=now.owner_uid, addresses=now.addresses) for each, now in found
                 ]
-                if self._confirmed >= 0 and records == [*segment.records]:
-                    continue
                 # After a conflict another client has written, and its pods are reserved again.
-                with suppress(Conflict, NotFound):
+                expected = (Conflict, NotFound) if self._confirmed < 0 else ()
+                if not expected and records == [*segment.records]:
+                    continue
+                with suppress(*expected):
                     made = self._reservations.write(segment, records, term=self._term, timeout=TIMEOUT)
                     confirmed |= made.keys
         self._claim(self._candidates, confirmed, owner)
