@@ -72,9 +72,8 @@ class Client:
     @classmethod
     def from_environment(cls, *, timeout: float = 10.0) -> Client:
         """By the ServiceAccount in a pod, else by KUBECONFIG or ``~/.kube/config``; NotConfigured."""
-        if in_cluster():
-            return cls(of_pod(), timeout=timeout)
-        return cls(connect(os.environ.get("KUBECONFIG") or "~/.kube/config"), timeout=timeout)
+        kubeconfig = os.environ.get("KUBECONFIG") or "~/.kube/config"
+        return cls(of_pod() if in_cluster() else connect(kubeconfig), timeout=timeout)
 
     def fenced(self, check: Callable[[], None], within: float) -> Client:
         """The same for a leader: *check* runs before each write, and may raise; no write takes longer than *within*.

@@ -71,13 +71,6 @@ class Indexer(Generic[T]):
             for key, each in self._objects.items():
                 self._index(name, key, each)
 
-    def put(self, key: str, new: T) -> Sequence[Change[T]]:
-        return changes(self._set(key, new), new)
-
-    def remove(self, key: str) -> T | None:
-        """What stood there, if anything did."""
-        return self._set(key, None)
-
     def replace(self, objects: Mapping[str, T]) -> Sequence[Change[T]]:
         """Hold *objects* and nothing else; what vanished comes first among the changes."""
         with self._lock:
@@ -91,7 +84,8 @@ class Indexer(Generic[T]):
                     self._index(name, key, each)
         return vanished + changed
 
-    def _set(self, key: str, new: T | None) -> T | None:
+    def store(self, key: str, new: T | None) -> T | None:
+        """Hold *new*, or nothing, under *key*; return what was there."""
         with self._lock:
             old = self._objects.get(key)
             for name in self._functions:
@@ -480,7 +474,7 @@ class Informer(Indexer[T]):
                 known, passed = None, max(passed, self._fed_up_to)
             if version_of(new.metadata) <= passed:
                 return known
-            self.put(key, new)
+            self.store(key, new)
             if self._answers is not None:
                 self._answers[key] = new
             return new
@@ -493,7 +487,7 @@ class Informer(Indexer[T]):
         with self._notifying:
             known = self.get(key)
             if known and known.metadata.uid == uid and known.metadata.deletion_timestamp is None:
-                self.remove(key)
+                self.store(key, None)
                 (self._answers or {}).pop(key, None)
                 self._gone[key] = known
 
@@ -548,8 +542,8 @@ class Informer(Indexer[T]):
             is_other = decoded is not None and decoded.metadata.uid != known.metadata.uid
             return [(decoded, None)] if is_deleted and is_other else []
         if not is_deleted:
-            return self.put(key, decoded) if decoded is not None else []
-        last = self.remove(key)
+            return changes(self.store(key, decoded), decoded) if decoded is not None else []
+        last = self.store(key, None)
         return [(decoded or last, None)] if last is not None else []
 
     def _decode(self, identity: Identity, item: msgspec.Raw) -> T | None:
