@@ -75,7 +75,9 @@ class SnapshotReader:
         self._pools_of = pools
         self._confirmations = Confirmations(caches.pods, addresses, live, clock, is_over)
         self._running = LookUps(live, clock, is_over, self._runs)
-        self._unpromised = LookUps(live, clock, is_over, is_unpromised)
+        self._unpromised = LookUps(
+            live, clock, is_over, lambda record, pod: not (pod and is_waited_for(record, pod))
+        )
         self._first_seen: dict[Admission, float] = {}
         self._ends: Mapping[str, datetime] = {}
         self._names: set[str] = set()
@@ -202,8 +204,3 @@ def settled_of(
     ]
     times = Counter(key for segment in ours for key in segment.keys) if found else {}
     return [segment for segment in found if all(times[key] == 1 for key in segment.keys)]
-
-
-def is_unpromised(record: Record, pod: Pod | None) -> bool:
-    """Whether *pod*, which has its name now, waits for no address, or was promised another one."""
-    return pod is None or not is_waited_for(record, pod)
