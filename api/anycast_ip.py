@@ -105,10 +105,6 @@ def transitions_of(node: Node) -> tuple[Transition, ...]:
     return decoded(TRANSITIONS, node.metadata.annotations.get(HISTORY, "[]"), ())
 
 
-def was_open(node: Node) -> bool:
-    return ADDRESS_ID in node.metadata.annotations or any(each.to == OPEN for each in transitions_of(node))
-
-
 def with_transition(node: Node, at: datetime, to: str, address: str) -> dict[str, str]:
     """The annotation, with one more of the last few."""
     latest = Transition(at.replace(microsecond=0), to, address)
@@ -135,6 +131,13 @@ def closed_since(transitions: Sequence[Transition], created: datetime | None) ->
     if not transitions:
         return created
     return transitions[0].at if transitions[0].to == CLOSED else None
+
+
+def joins_since(node: Node) -> datetime | None:
+    """Since when it has been closed for the first time; None when it was open before."""
+    transitions = transitions_of(node)
+    was_open = ADDRESS_ID in node.metadata.annotations or any(each.to == OPEN for each in transitions)
+    return None if was_open else closed_since(transitions, node.metadata.creation_timestamp)
 
 
 ALLOW_LIST_LABEL, ALLOW_LIST_VALUE = "drawbridge.io/allow-list", "anycast-ip"

@@ -200,10 +200,6 @@ class AnycastIPSettings(Model):
                 f"anycastZone is {self.anycast_zone}, but addressType is {self.address_type}: only an AnycastEIP has a"
                 " zone; leave anycastZone empty"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _addresses_can_be_ordered(self) -> Self:
         for index, each in enumerate(self.addresses):
             if problem := self._problem_of(each, self.addresses[:index]):
                 raise ValueError(f"addresses[{index}]: {problem}")

@@ -164,6 +164,5 @@ def _to_reconcile(claims: ClaimStore, old: ReportedNode | None, new: ReportedNod
 
 
 def _view(node: ReportedNode) -> object:
-    annotations = node.metadata.annotations
-    proof = [annotations.get(each) for each in (ADDRESS_ID, ADDRESS, BOUND)]
+    proof = [node.metadata.annotations.get(each) for each in (ADDRESS_ID, ADDRESS, BOUND)]
     return node.spec, node.metadata.labels, proof, node.condition

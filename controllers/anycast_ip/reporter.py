@@ -12,7 +12,7 @@ import structlog
 from msgspec.structs import replace
 from prometheus_client import Gauge, Histogram
 
-from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, is_open, is_open_without, wanted, was_open
+from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, is_open, is_open_without, joins_since, wanted
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from controllers.anycast_ip.planner import ANNOUNCED, HELD
 from controllers.anycast_ip.snapshot import Action, Note, Snapshot, Step
@@ -36,7 +36,7 @@ for _state in STATES:
     NODES_BY_STATE.labels(_state)
 OPENED = Histogram(
     "drawbridge_anycast_ip_open_seconds",
-    "From the creation of a node to its opening.",
+    "From the creation of a node, or its first taint, to its opening.",
     buckets=(2, 5, 10, 20, 30, 60, 120, 300, 600, 1800),
 )
 
@@ -101,9 +101,9 @@ class Reporter:
         uid, node = snapshot.uid, snapshot.node
         if step.action is Action.OPEN and node:
             self._states[uid] = "open"
-            created = node.metadata.creation_timestamp
-            if created and not was_open(node) and uid not in self._announced:
-                OPENED.observe((self._now() - created).total_seconds())
+            since = joins_since(node)
+            if since and uid not in self._announced:
+                OPENED.observe((self._now() - since).total_seconds())
             self._announced.discard(uid)
             text = "The anycast IP is bound: the node is open for pods"
             self.note(snapshot, Note("AnycastIpBound", text, "Normal"))
