@@ -325,6 +325,19 @@ def test_a_new_node_whose_pods_do_not_start_in_time_is_waited_for_and_degraded(i
     assert all(said in conditions[each]["message"] for each in ("Progressing", "Degraded"))
 
 
+def test_a_node_that_loses_its_pods_before_its_turn_is_degraded() -> None:
+    """A pause, a canary and a window may last."""
+    here = outdated("n1", "n2", rolling=detaching(1))
+    here.raw["spec"]["paused"] = True
+    assert here.conditions()["Degraded"]["reason"] == "AsDesired"
+    here.deployments["web-n1"]["status"]["availableReplicas"] = 1
+
+    degraded, why = here.conditions()["Degraded"], "it waits for its turn; 1 of 2 pods are available"
+    assert degraded["reason"] == "PodsUnavailable"
+    assert degraded["message"] == f"1 nodes lack pods; n1: {why}"
+    assert here.waiting()["n1"]["reason"] == why
+
+
 def test_a_deployment_that_is_still_being_deleted_is_what_is_waited_for() -> None:
     """As in the foreground, while its pods take their time to end."""
     here = world("n1", "n2")

@@ -384,8 +384,7 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
         case Phase.STARTING if held and held.is_terminating:
             return f"Deployment {name} is being deleted; another one follows"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
-            wanted = held.replicas if held else rollout.resource.spec.pods_per_node
-            return f"{rollout.available_pods} of {wanted} pods are available"
+            return _pods(rollout)
         case Phase.ATTACHING:
             settled_at = rollout.settled_at
             if settled_at is None:
@@ -396,11 +395,16 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
         case Phase.OUTDATED if rollout.drift is Drift.DRIFTED:
             return f"Deployment {name} was changed by another writer; it waits for its turn to be restored"
         case Phase.OUTDATED:
-            return "it waits for its turn"
+            return f"it waits for its turn; {_pods(rollout)}" if rollout.lost else "it waits for its turn"
         case Phase.ALTERED:
             return f"Deployment {name} was changed again in the same way after it was restored, and is left as it is"
         case Phase.CURRENT:
             return "it is up to date"
+
+
+def _pods(rollout: NodeRollout) -> str:
+    wanted = rollout.deployment.replicas if rollout.deployment else rollout.resource.spec.pods_per_node
+    return f"{rollout.available_pods} of {wanted} pods are available"
 
 
 def _detaching(rollout: NodeRollout, now: datetime) -> str:

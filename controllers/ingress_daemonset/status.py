@@ -464,7 +464,8 @@ def _degraded(rollout: Rollout) -> Reason:
             f"{first.kind} {first.name}{more}: changed again in the same way after it was restored, and left as it is:"
             " Event TemplateAltered names the field and its manager"
         )
-    short = [node for node in rollout.nodes if node.phase is Phase.DEGRADED or node.cannot_start]
+    lost = [node for node in rollout.nodes if node.phase is Phase.OUTDATED and node.lost]
+    short = lost + [node for node in rollout.nodes if node.phase is Phase.DEGRADED or node.cannot_start]
     if short:
         message = f"{len(short)} nodes lack pods; {short[0].node.name}: {why(short[0], LONG_AGO)}"
         return Degraded.PODS_UNAVAILABLE, message
