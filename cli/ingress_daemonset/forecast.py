@@ -94,8 +94,7 @@ class Rollout(Report, frozen=True):
             yield f"{more} in the same way; the time for that is estimated."
         if ahead.left:
             yield Table(
-                ("NOT UPDATED", "PHASE", "WHY"),
-                [(each.node, each.phase, each.why) for each in ahead.left],
+                ("NOT UPDATED", "PHASE", "WHY"), [(each.node, each.phase, each.why) for each in ahead.left]
             )
 
 

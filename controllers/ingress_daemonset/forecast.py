@@ -15,13 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace as changed
 
-from api.ingress_daemonset.status import (
-    CanaryStatus,
-    Phase,
-    Promotion,
-    Status,
-    raw_of,
-)
+from api.ingress_daemonset.status import CanaryStatus, Phase, Promotion, Status, raw_of
 from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import OFF, IngressDaemonSet
 from controllers.ingress_daemonset.children import (

@@ -37,13 +37,7 @@ from api.ingress_daemonset.status import (
 from api.ingress_daemonset.types import suspended_until
 from controllers.ingress_daemonset.children import LONG_AGO
 from controllers.ingress_daemonset.nodes import NodeRollout, open_connections, why
-from controllers.ingress_daemonset.pacing import (
-    FORMER,
-    LOST,
-    ROLLING,
-    promoted,
-    stored_canary,
-)
+from controllers.ingress_daemonset.pacing import FORMER, LOST, ROLLING, promoted, stored_canary
 from controllers.ingress_daemonset.rollout import Rollout
 from kube.types import Condition, rfc3339
 from settings.windows import end_of
@@ -157,11 +151,7 @@ SHOWN = 10
 """Nodes that a status names at most."""
 NOT_UPDATED = (Phase.UNMANAGED, Phase.ALTERED, Phase.DETACHING, Phase.OUTDATED)
 ENDED = (Progressing.COMPLETE, Progressing.PAUSED, Progressing.HALTED, Progressing.ROLLED_BACK)
-BLOCKED = (
-    Progressing.WAITING_FOR_NODES,
-    Progressing.WAITING_FOR_DETACHMENT,
-    Progressing.CANARY_DEGRADED,
-)
+BLOCKED = (Progressing.WAITING_FOR_NODES, Progressing.WAITING_FOR_DETACHMENT, Progressing.CANARY_DEGRADED)
 """Reasons of Progressing whose end is not known."""
 UNTRUE = (*ENDED, Available.NO_NODES, Available.NODES_WITHOUT_PODS, Degraded.AS_DESIRED)
 """Reasons of conditions that do not hold."""

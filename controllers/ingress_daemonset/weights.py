@@ -155,11 +155,7 @@ class WeightReconciler:
         return None
 
     def _weigh(
-        self,
-        load_balancer: str,
-        memory: FormerWeights,
-        detached: Set[str],
-        attached: Set[str],
+        self, load_balancer: str, memory: FormerWeights, detached: Set[str], attached: Set[str]
     ) -> float | None:
         cloud, store = self._edge.cloud(), self._edge.store
         backends = cloud.backends(load_balancer)

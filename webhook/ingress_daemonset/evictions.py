@@ -48,10 +48,7 @@ class EvictionWebhook:
     name, path = f"{NAME}_evictions", EVICTIONS_PATH
 
     def __init__(
-        self,
-        settings: Callable[[], IngressDaemonSetSettings],
-        cluster: Cluster,
-        now: Callable[[], datetime],
+        self, settings: Callable[[], IngressDaemonSetSettings], cluster: Cluster, now: Callable[[], datetime]
     ) -> None:
         self._settings, self._cluster, self._now = settings, cluster, now
 

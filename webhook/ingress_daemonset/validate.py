@@ -201,12 +201,7 @@ def warnings(new: IngressDaemonSet) -> Iterator[str]:
     }
     for field in [field for field, given in needless.items() if given and not rolling.detaches]:
         yield f"{field} has no effect: maxUnavailableNodes is 0, so that no node is detached"
-    ways = (
-        rolling.node_annotation,
-        rolling.weights,
-        rolling.labels_node,
-        new.spec.health_check_node_ports,
-    )
+    ways = (rolling.node_annotation, rolling.weights, rolling.labels_node, new.spec.health_check_node_ports)
     if rolling.detaches and not any(ways):
         yield (
             "no load balancer learns of an update: there is no annotateNodeToDetach, setWeightToDetach,"

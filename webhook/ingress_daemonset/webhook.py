@@ -15,17 +15,7 @@ from api.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden,
 from kube.errors import KubeError
 from kube.types import Value
 from settings import IngressDaemonSetSettings
-from webhook.admission import (
-    MOST_PARTS,
-    Decision,
-    Request,
-    ReviewError,
-    allow,
-    change,
-    decoded,
-    deny,
-    parts,
-)
+from webhook.admission import MOST_PARTS, Decision, Request, ReviewError, allow, change, decoded, deny, parts
 from webhook.deadline import in_time
 from webhook.ingress_daemonset.validate import (
     MOST_PROBLEMS,
