@@ -16,7 +16,7 @@ from dev.lab.manifests import DEPLOY
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most
 from kube.client import Resource
-from kube.resources import DEPLOYMENTS
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS
 from tests.charts import SETS
 from tests.cluster.elasticity import await_account
 
@@ -146,5 +146,10 @@ def test_a_leader_without_an_election_ends_before_the_first_that_is_elected(judg
         assert strategy("upgrade", *alone) == "Recreate"
         assert strategy("upgrade") == "Recreate"
         assert strategy("upgrade") == "RollingUpdate"
+
+        # An edit that the programs refuse keeps no upgrade from what sets it right.
+        edited = {"data": {"config.yaml": "leaderElection:\nelasticity: {}\n"}}
+        judge.client.patch(CONFIG_MAPS, "scaled-drawbridge-config", edited, NAMESPACE)
+        judge.helm("upgrade", *where, "--dry-run=server")
     finally:
         judge.helm("uninstall", "scaled", "--namespace", NAMESPACE)

@@ -297,7 +297,10 @@ wait for a webhook, so there every webhook fails open. */}}
 {{- end }}
 {{- end }}
 
-{{/* The configuration of the release as it is in the cluster; nothing before its installation, and without a cluster. */}}
-{{- define "drawbridge.deployedConfig" -}}
-{{- lookup "v1" "ConfigMap" .Release.Namespace (printf "%s-config" (include "drawbridge.fullname" .)) | dig "data" "config.yaml" "" }}
+{{/* A setting of the release as it is in the cluster; nothing before its installation, without a cluster, and where an edit
+left no such section. Takes a list of the root context, a section, and the name in it. */}}
+{{- define "drawbridge.deployedSetting" -}}
+{{- $file := lookup "v1" "ConfigMap" (index . 0).Release.Namespace (printf "%s-config" (include "drawbridge.fullname" (index . 0))) | dig "data" "config.yaml" "" }}
+{{- $section := get (fromYaml $file) (index . 1) }}
+{{- if kindIs "map" $section }}{{ get $section (index . 2) }}{{ end }}
 {{- end }}

@@ -94,7 +94,7 @@ pre-upgrade,pre-rollback
 {{/* Whether the cluster still has the feature, by the configuration or by the webhook: an upgrade may have failed halfway. */}}
 {{- define "drawbridge.featureIsInstalled" -}}
 {{- $name := include "drawbridge.fullname" .root -}}
-{{- if include "drawbridge.deployedConfig" .root | fromYaml | dig .feature "enabled" false -}}
+{{- if eq (include "drawbridge.deployedSetting" (list .root .feature "enabled")) "true" -}}
 true
 {{- else -}}
 {{- $webhook := .webhook -}}
