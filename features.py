@@ -6,34 +6,19 @@ nothing of another one, and nothing of a feature that is off. A feature that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from runtime import utc_now
-
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from kube.client import Client
     from settings import Settings
     from telemetry.server import Server
-    from webhook.admission import Webhook
 
 Current = Callable[[], "Settings"]
 """The settings of the moment."""
-
-
-@dataclass(frozen=True)
-class Replica:
-    """What the webhooks of a replica share: a way to the API server, the settings, and its *name*."""
-
-    client: Client
-    settings: Current
-    name: str
-    now: Callable[[], datetime] = utc_now
 
 
 @dataclass(frozen=True)
@@ -72,10 +57,6 @@ class Feature:
     """``effects(inventory, change)``: on which objects a change of values has one, for `simulate values`."""
     releases: str = ""
     """``releases(inventory, change)``: the IPs that its leader releases after it."""
-
-    def webhooks_of(self, replica: Replica) -> Sequence[Webhook]:
-        found: Sequence[Webhook] = resolve_name(self.webhooks)(replica) if self.webhooks else ()
-        return found
 
     def serve(self, client: Client, settings: Current) -> Server | None:
         """None when there is nothing to serve; CannotListen."""
@@ -189,11 +170,6 @@ def preload() -> None:
     for feature in FEATURES:
         if feature.webhooks:
             resolve_name(feature.webhooks)
-
-
-def webhooks(replica: Replica) -> list[Webhook]:
-    """Of all features."""
-    return [webhook for feature in FEATURES for webhook in feature.webhooks_of(replica)]
 
 
 def running(settings: Settings) -> list[Feature]:

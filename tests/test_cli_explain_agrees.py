@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import features
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
@@ -25,6 +24,7 @@ from cli.explain.prediction import UID, Prediction, change_of, creation_of, dele
 from cli.installation import WebhookConfiguration
 from cli.inventory import Inventory
 from dev.fake_api import FakeAPI
+from features import FEATURES
 from kube.resources import NAMESPACES, NODES, PODS
 from settings import Settings
 from tests.charts import helm_needed, render, settings_in
@@ -38,6 +38,7 @@ from tests.explained import (
 )
 from tests.ingress_daemonset import raw
 from webhook.app import create_app
+from webhook.replica import Replica
 
 pytestmark = helm_needed
 
@@ -72,8 +73,8 @@ class World:
 
     def asked(self, answer: Verdict, request: ApiRequest) -> Raw:
         """The response of the whole server: its WSGI application, ledger and API server."""
-        replica = features.Replica(self.api.client(), lambda: self.settings, "replica")
-        client = create_app(features.webhooks(replica)).test_client()
+        replica = Replica(self.api.client(), lambda: self.settings, "replica")
+        client = create_app(replica.webhooks(FEATURES)).test_client()
         path = answer.webhook.path
         sent = client.post(path, data=request.review(UID), content_type="application/json")
         assert sent.status_code == 200, sent.text

@@ -13,13 +13,14 @@ import pytest
 
 from certs.issue import new_ca
 from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI, Reply, Request, refusal
-from features import Replica, webhooks
+from features import FEATURES
 from settings import parse as parse_settings
 from tests.features import Naps
 from tests.server import BEGIN, CA, END, Server, serving
 from webhook import smoke_check
 from webhook.admission import Webhook, parse
 from webhook.ip_reservation import smoke_check as reservation
+from webhook.replica import Replica
 
 RESERVATIONS = CALICO_V3[0].resource
 PEM_IN_BASE64 = base64.b64encode(CA.certificate).decode()
@@ -96,7 +97,7 @@ ALL_ENABLED = parse_settings(
     ingressDaemonSet: {enabled: true}
     """
 )
-WEBHOOKS = webhooks(Replica(Unasked(), lambda: ALL_ENABLED, "a"))  # type: ignore[arg-type]
+WEBHOOKS = Replica(Unasked(), lambda: ALL_ENABLED, "a").webhooks(FEATURES)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("webhook", WEBHOOKS, ids=lambda each: each.name)

@@ -20,11 +20,12 @@ from cli.installation import webhooks_in
 from cli.inventory import SECONDS, Inventory
 from cli.output import Document, Report, Table, age
 from cli.session import Command, Commands, Session, pass_session
-from features import FEATURES, Feature, Replica
+from features import FEATURES, Feature
 from kube.errors import Forbidden, NotFound
 from kube.resources import EVENTS, NAMESPACES, Selection
 from kube.types import ObjectMeta, Value
 from runtime import time
+from webhook.replica import Replica
 
 Raw = dict[str, Any]
 MOST = 20
@@ -99,7 +100,7 @@ def _maker(row: Feature, inventory: Inventory, replica: Replica) -> Make:
     if row.predicted:
         made: Make = resolve_name(row.predicted)(inventory)
         return made
-    webhooks = row.webhooks_of(replica)
+    webhooks = replica.webhooks([row])
     return lambda *_: webhooks
 
 

@@ -28,6 +28,7 @@ from kube.event_recorder import EventRecorder
 from kube.leader_election import LeadershipLost, StillWorking
 from runtime import threading
 from settings import Settings, parse
+from webhook import replica as servers
 from webhook.app import create_app
 
 STOP_WITHIN = 30.0
@@ -297,8 +298,10 @@ class Product:
 
         def main() -> None:
             client = Client(self._network.connection(SERVER, replica.name))
-            server = features.Replica(client, lambda: replica.settings, replica.name)
-            app = create_app(features.webhooks(server), max_in_flight=replica.settings.webhook.threads)
+            server = servers.Replica(client, lambda: replica.settings, replica.name)
+            app = create_app(
+                server.webhooks(features.FEATURES), max_in_flight=replica.settings.webhook.threads
+            )
             replica.app = Reception(app.test_client())
 
         self._kernel.spawn(main, "boot", process)

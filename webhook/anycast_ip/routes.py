@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from features import Replica
 from kube.resources import NODES
 from runtime import time
 from settings import AnycastIPSettings
 from webhook.admission import Webhook
 from webhook.anycast_ip.pod_address import AddressedNode, PodAddressWebhook
 from webhook.anycast_ip.webhook import AnycastIPWebhook
+from webhook.replica import Replica
 
 LEAST = 0.1
 """Seconds for a last attempt."""

@@ -11,7 +11,6 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from features import Replica
 from kube.client import Client
 from kube.errors import KubeError
 from kube.lease_spec import LeaseSpec, Observed, expired_for, first_seen, observe
@@ -22,6 +21,7 @@ from settings import ElasticitySettings, LeaderElection
 from webhook.admission import Webhook
 from webhook.elasticity.daemon_sets import DaemonSetWebhook
 from webhook.elasticity.webhook import PlacementWebhook
+from webhook.replica import Replica
 
 REFRESH = 5.0
 """Seconds for which what was read is believed; longer where a leader takes longer to renew its Lease."""

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from api.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import FollowedNode, readable, where_of
 from api.ingress_daemonset.types import IngressDaemonSet
-from features import Replica
 from kube.client import Client
 from kube.errors import KubeError, Unreachable
 from kube.resources import NODES, PODS, Resource, Selection
@@ -29,6 +28,7 @@ from webhook.admission import Webhook
 from webhook.ingress_daemonset.evictions import EvictionWebhook
 from webhook.ingress_daemonset.validate import MOST_PROBLEMS, PATH, PortUser, Problem
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
+from webhook.replica import Replica
 
 PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Prefixes of the taints that keep pods off a node until it is ready again."""

@@ -13,7 +13,6 @@ from api.standing import epoch_in
 from calico.ledger import Ledger
 from calico.pools import ip_pools, ipam_configuration
 from calico.reservations import Reservations
-from features import Replica
 from kube.client import Client
 from kube.errors import Unreachable
 from kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
@@ -24,6 +23,7 @@ from settings import IPReservationSettings
 from webhook.admission import Webhook
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
 from webhook.ip_reservation.webhook import IPReservationWebhook
+from webhook.replica import Replica
 
 NAMESPACE_SECONDS = 5.0
 """For how long a namespace is cached: a storm costs one read of its namespace."""
