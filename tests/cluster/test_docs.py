@@ -20,7 +20,7 @@ from dev.lab.nodes import NODES, cloud_node, join
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import NotFound
-from kube.resources import CONFIG_MAPS, NAMESPACES
+from kube.resources import CONFIG_MAPS, NAMESPACES, PODS
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
 from tests.cluster.anycast import DRAWBRIDGE, FLEET, Fleet, joined
@@ -60,7 +60,8 @@ def test_the_commands_for_pods_that_stay_gated_open_our_gate_alone(
 ) -> None:
     """Elasticity is off in this lab: no controller opens a gate."""
     (block,) = of("gated")
-    gated = {"waits": [GATE], "waits-for-others": ["others.example/gate"]}
+    others = "others.example/gate"
+    gated = {"waits": [GATE], "waits-for-both": [GATE, others], "waits-for-others": [others]}
     namespace = workloads.namespace(lab_v3.client, f"gated-{secrets.token_hex(4)}")
     for name, gates in gated.items():
         spec = {"schedulingGates": [{"name": gate} for gate in gates]}
@@ -69,7 +70,9 @@ def test_the_commands_for_pods_that_stay_gated_open_our_gate_alone(
     assert block.prints in run(block, ROOT, environment)
 
     lab_v3.wait(lambda: workloads.get_pod(lab_v3, namespace, "waits").spec.node_name, 60, "the pod to start")
-    assert workloads.get_pod(lab_v3, namespace, "waits-for-others").spec.node_name == ""
+    for name in ("waits-for-both", "waits-for-others"):
+        left = lab_v3.client.get(PODS, name, namespace)["spec"]["schedulingGates"]
+        assert [gate["name"] for gate in left] == [others]
     lab_v3.client.delete(NAMESPACES, namespace)
 
 
