@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,8 @@ from api.health_checks import SCHEDULED
 from api.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
 from api.ingress_daemonset.types import share
 from controllers.ingress_daemonset.children import STUCK, Change, Kind, Target, Workload, Writes
-from controllers.ingress_daemonset.planner import Plan
+from controllers.ingress_daemonset.detachment import NodeBackends
+from controllers.ingress_daemonset.planner import Plan, plan
 from tests.ingress_daemonset_world import (
     COMPLETE,
     DETACHED,
@@ -152,6 +154,14 @@ def test_a_node_stays_detached_while_another_ingress_daemonset_needs_it() -> Non
     assert here.updated() == {"n1"}
     assert here.off() == {"n1"}
     assert list(json.loads(here.nodes["n1"]["metadata"]["annotations"][DETACHED_BY])) == ["uid-other"]
+
+
+def test_a_node_to_which_another_ingress_daemonset_gives_weight_0_counts() -> None:
+    here = outdated("n1", "n2", rolling=detaching(1, setWeightToDetach={"loadBalancers": ["lb-1"]}))
+    nothing = {"n2": (NodeBackends("lb-1", detached_since=here.now),)}
+    planned = plan(replace(here.snapshot(), backends=nothing))
+
+    assert [each.target.name for each in planned.actions] == ["web-n2"]
 
 
 def test_without_detaching_no_more_nodes_are_degraded_than_allowed() -> None:

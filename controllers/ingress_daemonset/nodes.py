@@ -101,6 +101,7 @@ class NodeRollout(Detachment):
             (self.in_flight and self.settled_at is None)
             or (on_deployment is not None and on_deployment.key in self.annotations)
             or (on_node is not None and on_node.key in self.node.metadata.annotations)
+            or any(each.detached_since for each in self.at_load_balancers)
         )
 
     @cached_property
