@@ -99,7 +99,7 @@ class Eligibility:
 
 
 def request_of(pod: Pod) -> Request:
-    spec = pod.unbound.spec if pod.unbound else b"{}"
+    spec = pod.unbound.spec if pod.unbound else pod.burst_spec
     return Request(pod, msgspec.json.decode(spec, type=PodSpec))
 
 

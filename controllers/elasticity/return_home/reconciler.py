@@ -16,9 +16,8 @@ from prometheus_client import Counter, Gauge
 
 from controllers.controller import CLOCK, Clock
 from controllers.elasticity.eligibility import gather, request_of
-from controllers.elasticity.filters import Request
 from controllers.elasticity.nodes import Nodes
-from controllers.elasticity.pods import Pod, PodSpec, oldest_first
+from controllers.elasticity.pods import Pod, oldest_first
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home import workloads
 from controllers.elasticity.return_home.planner import (
@@ -102,7 +101,7 @@ class ReturnReconciler:
         may_return = [choice.burst for choice in choices.values() if choice.burst]
         room = self._room(nodes) if may_return else None
         places = {
-            key: room.node_for(_request(choice.burst.pod)) if room and choice.burst else ""
+            key: room.node_for(request_of(choice.burst.pod)) if room and choice.burst else ""
             for key, choice in choices.items()
         }
         now = self._clock.monotonic()
@@ -255,7 +254,7 @@ class ReturnReconciler:
         why = workloads.changed(pod, current, nodes.names) or workloads.unsettled(current)
         if not why and (why := workloads.altered(pod, current)):
             self._reporter.once(pod, "ReturnBlocked", f"{STAYS}: {why}", "Normal")
-        request = _request(pod)
+        request = request_of(pod)
         if wanted := needs(request):
             claims = gather(wanted, pod.metadata.namespace, self._client)
             request = replace(request, volumes=reach(request, claims))
@@ -307,10 +306,6 @@ class ReturnReconciler:
 def count(waiting: int, in_progress: int) -> None:
     RETURNING.labels("waiting").set(waiting)
     RETURNING.labels("in_progress").set(in_progress)
-
-
-def _request(pod: Pod) -> Request:
-    return Request(pod, msgspec.json.decode(pod.burst_spec, type=PodSpec))
 
 
 _DECODER = msgspec.json.Decoder(dict[str, Failed])
