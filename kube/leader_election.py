@@ -1,6 +1,6 @@
 """At most one process leads: it writes to the outside only between the renewals of its Lease.
 
-Leadership counts from the *start* of the last successful renewal and ends ``renew_deadline`` later; other processes
+Leadership counts from the *start* of the last write that succeeded and ends ``renew_deadline`` later; other processes
 wait ``lease_duration``. The time between the two is for writes in flight and for ``lead`` to stop: no write may take
 longer than :attr:`LeaderElector.grace`. So ``lead`` calls :meth:`LeaderElector.check` before each write to the outside:
 it reads only the clock, and holds also after the process was suspended. The lease of another process has expired when
@@ -55,7 +55,8 @@ class LeaderElector:
         self._observed: Observed | None = None
         self._held: dict[str, Any] | None = None
         self._annotations: Mapping[str, str] = {}
-        self._renewed_at, self._is_lost = -math.inf, False
+        self._renewed_at = self._sent_at = -math.inf
+        self._is_lost = False
         self._lock = threading.Lock()
         self._log = log.bind(lease=f"{self._namespace}/{self._name}", identity=identity)
         self._leads(False)
@@ -140,13 +141,12 @@ class LeaderElector:
         return False
 
     def _acquire(self) -> bool:
-        began = self._clock()
         try:
             taken = self._take()
         except (AlreadyExists, Conflict):
             return False  # another process was first
         if taken:
-            self._renewed_at = began
+            self._renewed_at = self._sent_at
         return taken
 
     def _take(self) -> bool:
@@ -170,10 +170,10 @@ class LeaderElector:
             "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": acquired(LeaseSpec(), self._identity, self._times.lease_duration, utc_now()),
         }
+        self._sent_at = self._clock()
         self._held = self._client.create(LEASES, body, self._namespace, timeout=CALL_TIMEOUT)
 
     def _renew(self) -> bool:
-        began = self._clock()
         try:
             current = self._held or self._read(self._left())
             self._held = None  # until it is written: after an error, it is read again
@@ -183,7 +183,7 @@ class LeaderElector:
         except NotFound:
             self._give_up()  # the process that creates it leads at once
         self.check()  # a renewal that took too long does not count: another process may act already
-        self._renewed_at = began
+        self._renewed_at = self._sent_at
         return True
 
     def _left(self) -> float:
@@ -209,6 +209,7 @@ class LeaderElector:
         if added := self._annotations:
             metadata = current["metadata"]
             body["metadata"] = metadata | {"annotations": {**(metadata.get("annotations") or {}), **added}}
+        self._sent_at = self._clock()
         self._held = self._client.replace(LEASES, self._name, body, self._namespace, timeout=timeout)
 
     def _release(self) -> None:

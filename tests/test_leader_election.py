@@ -309,6 +309,20 @@ def test_leadership_that_one_thread_has_seen_lost_is_renewed_for_none() -> None:
         assert isinstance(me.ended(within=2.0), LeadershipLost)
 
 
+def test_leadership_begins_with_the_write_however_long_the_read_before_took() -> None:
+    with cluster() as (api, server):
+
+        def slow(asked: Asked) -> None:
+            if asked.method == "GET":
+                server.closing.wait(1.2 * TIMES.renew_deadline)
+
+        api.fault = slow
+        me = Candidate(server)
+        until(lambda: len([each for each in server.asked if each.method != "GET"]) > 5)
+        assert me.lease.is_leader
+        me.end()
+
+
 def test_a_duration_that_was_edited_is_that_of_the_leader_again() -> None:
     with leading() as (api, _, me):
         api.edit(LEASES, "drawbridge", {"spec": {"leaseDurationSeconds": 86400}}, "drawbridge")
