@@ -296,7 +296,8 @@ def _when(inventory: Inventory, record: Record, settings: IPReservationSettings)
         found = attempt(lambda: inventory.pod(record.namespace, record.pod))
         if isinstance(found, Pod) and is_waited_for(record, found):
             return f"when {pod}, which was promised it, has an IP"
-    return f"within {duration(settings.release_period)}" if record.ended else f"when {pod} is gone"
+    is_over = record.ended or not record.uid
+    return f"within {duration(settings.release_period)}" if is_over else f"when {pod} is gone"
 
 
 @reservations.command("hold")
