@@ -157,10 +157,6 @@ class Return:
     at: float
     before: Failed | None = None
 
-    @property
-    def key(self) -> str:
-        return self.request.pod.key
-
     def replacements(self, members: Iterable[Pod]) -> list[Pod]:
         """Those that the workload got since then."""
         return [pod for pod in members if pod.metadata.uid not in self.siblings]
