@@ -25,6 +25,7 @@ from controllers.anycast_ip.pool import has_place, in_line, missing
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Action, Order, Related, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
+from kube.errors import Unreachable
 from kube.resources import CONFIG_MAPS
 from kube.types import ConfigMap, Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
@@ -259,6 +260,24 @@ def test_none_is_ordered_for_a_node_that_is_gone() -> None:
     assert lab.is_clean()
     assert len(lab.elastic()) == 1
     assert lab.tag_values("aia-node-name") == {"n1"}
+
+
+def test_a_claim_that_was_written_without_an_answer_is_known_though_its_node_has_left() -> None:
+    lab = lab_with(idle=1)
+    lab.run(lambda: len(idle(lab)) == 1, 30, "a spare")
+    failing = iter([True])
+
+    def fail(verb: str) -> None:
+        if verb == "write" and next(failing, False):
+            lab.leave("n1")
+            raise Unreachable("reset")
+
+    lab.join("n1")
+    lab.kube.after = fail
+    lab.run_for(60)
+
+    assert {each.uid for each in stored(lab)} == lab.claims.claims.keys()
+    assert lab.is_settled()
 
 
 def test_an_address_that_another_user_takes_or_releases_is_no_longer_idle() -> None:

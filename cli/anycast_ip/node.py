@@ -15,6 +15,7 @@ from api.anycast_ip import (
     TAINT,
     Transition,
     is_open_without,
+    is_ours,
     is_proven_bound,
     is_tainted,
     transitions_of,
@@ -26,7 +27,7 @@ from cli.inventory import Inventory
 from cli.output import Part, Table, age, moment, title
 from controllers.anycast_ip.claim import terms_for, terms_of_all
 from kube.resources import NODES
-from kube.types import Node, is_super
+from kube.types import Node, Taint, is_super
 from settings import AnycastIPSettings
 
 Raw = dict[str, Any]
@@ -102,11 +103,8 @@ def standing(node: Node, settings: AnycastIPSettings) -> str:
     if is_super(node):
         return "not needed: a super node has no instance"
     if not wanted(node, settings):
-        labels = node.metadata.labels
-        missing = [
-            f"{key}={value}" for key, value in settings.node_labels.items() if labels.get(key) != value
-        ]
-        return f"not needed: it is not labelled {', '.join(missing)}"
+        missing = sorted(settings.node_labels.items() - node.metadata.labels.items())
+        return f"not needed: it is not labelled {', '.join(map('='.join, missing))}"
     if is_tainted(node):
         proven = "the address is proven bound" if is_proven_bound(node) else "no address is proven bound"
         return f"needed, and closed by taint {TAINT.key}: {proven}{opens_when(settings)}"
@@ -152,9 +150,7 @@ def _condition(node: Raw) -> str:
 
 def _without_taint(node: Raw) -> Raw:
     spec = node.get("spec", {})
-    kept = [
-        each for each in spec.get("taints", ()) if (each["key"], each["effect"]) != (TAINT.key, TAINT.effect)
-    ]
+    kept = [each for each in spec.get("taints", ()) if not is_ours(msgspec.convert(each, Taint))]
     return {**node, "spec": {**spec, "taints": kept}}
 
 

@@ -221,8 +221,7 @@ class Reconciler:
         self._reporter.done(snapshot, step)
         if step.action is Action.KEEP:
             self.try_refused()
-        former = {Action.INHERIT: related.predecessor, Action.TAKE: snapshot.pool.offer}.get(step.action)
-        if former:
+        if former := {Action.INHERIT: related.predecessor, Action.TAKE: snapshot.pool.offer}.get(step.action):
             self._queue.add(former.uid)
         if step.action is Action.TAG:
             self._queue.add(uid)
@@ -260,7 +259,8 @@ class Reader(_Parts):
     """Read the snapshot of one node: first what is at hand, then, as the plan asks for it, what the cloud says."""
 
     def instances(self, uid: str) -> set[str]:
-        """Those that a reconcile of *uid* may change an address of."""
+        """Those that a reconcile of *uid* may change an address of, once it is known what its claim is. KubeError."""
+        self._claims.settle(uid)
         node, claim = self._nodes.get(uid), self._claims.get(uid)
         named = {instance_of(node)} if node and wanted(node, self._settings()) else set()
         return (named | {locked_by(claim)} if claim else named) - {""}
@@ -272,13 +272,11 @@ class Reader(_Parts):
             self._nodes.wanted.add(uid)
         if not node or not is_tainted(node) or uid not in self._nodes.wanted:
             self._memory.egress.end(uid)  # it belongs to one wait of the node
-        related = self._related(node, claim)
+        related, seen, pool = self._related(node, claim), self._listed(node, claim), self._pool(node, claim)
         order = self._order(claim) if claim and not claim.address else Order()
-        seen = self._listed(node, claim)
-        egress = self._memory.egress.of(uid)
         seconds = self._settings().allow_list.wait
         announcement = self._memory.announcements.of(claim.address, seconds) if claim and seconds else None
-        pool = self._pool(node, claim)
+        egress = self._memory.egress.of(uid)
         return Snapshot(uid, node, claim, related, order, seen, pool, announcement, egress)
 
     def _pool(self, node: Node | None, claim: Claim | None) -> Pool:
@@ -415,8 +413,7 @@ class Reader(_Parts):
         return dataclasses.replace(order, nothing_for=waited)
 
     def _watch(self, claim: Claim) -> Seen:
-        waits = self._memory.waits
-        seen = self._cloud.address(claim.address)
+        waits, seen = self._memory.waits, self._cloud.address(claim.address)
         if seen is None:
             return Seen(self._missing(claim))
         self._inventory.note(seen)

@@ -155,7 +155,7 @@ class ClaimStore:
         self._index: dict[Hashable, set[str]] = {}
         self._lock = threading.Lock()
         self._cluster = ""
-        self.has_unmanaged = False
+        self.has_unmanaged, self._unanswered = False, set[str]()
         self.unsent, self.refused, self.exhausted = set[str](), set[str](), set[str]()
 
     @property
@@ -212,10 +212,18 @@ class ClaimStore:
         """Go on with its claim: an order that replaced it would leave the address that it names without a claim."""
         try:
             yield
-        except (AlreadyExists, Conflict):
+        except Exception as error:
+            self._unanswered.add(uid)
+            if isinstance(error, AlreadyExists | Conflict):
+                self.settle(uid)
+            raise
+
+    def settle(self, uid: str) -> None:
+        """Read what a write without an answer, or another leader, has made of the claim. KubeError."""
+        if uid in self._unanswered:
             stored = self._store.read(name_of(uid))
             self._note(uid, self._managed(stored) if stored else None)
-            raise
+            self._unanswered.discard(uid)
 
     def _managed(self, stored: ConfigMap) -> Claim | None:
         try:
