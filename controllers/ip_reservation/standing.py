@@ -182,10 +182,9 @@ class Room:
             return False
         for pool in found:
             self._taken[pool] += 1
-        for pool in found:
-            if self._taken[pool] > self._free.get(pool, 0) * share:
-                self._taken.subtract(found)
-                return False
+        if any(self._taken[pool] > self._free.get(pool, 0) * share for pool in found):
+            self._taken.subtract(found)
+            return False
         self._left -= len(found)
         return True
 
