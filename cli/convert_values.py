@@ -119,14 +119,11 @@ def converted(values: Raw, original: Original) -> tuple[dict[str, Any], dict[str
         if value in (None, "", {}, []) or (ours == "config.leaderElectionEnable" and value is True):
             continue
         if ours is None:
-            left[name] = next((why for each, why in original.without.items() if _is_in(name, each)), UNKNOWN)
+            said = (why for each, why in original.without.items() if f"{name}.".startswith(f"{each}."))
+            left[name] = next(said, UNKNOWN)
         else:
             put(found, ours, _switch(value) if ours == "elasticity.switch.default" else value)
     return found, left
-
-
-def _is_in(name: str, section: str) -> bool:
-    return name == section or name.startswith(f"{section}.")
 
 
 def _switch(value: object) -> bool:
