@@ -137,8 +137,7 @@ class Upkeep:
         self._settings = sources.settings
         self._clock, self._now = sources.clocks.monotonic, sources.clocks.now
         self._counted: float | None = None
-        self._ended = set[str]()
-        self._ordered: list[float] = []
+        self._ended, self._ordered = set[str](), list[float]()
         self._next: Claim | None = None
 
     def look(self) -> None:

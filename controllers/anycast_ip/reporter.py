@@ -79,8 +79,7 @@ class Reporter:
     def __init__(self, recorder: EventRecorder, sources: Sources) -> None:
         self._recorder, self._claims, self._inventory = recorder, sources.claims, sources.inventory
         self._now = sources.clocks.now
-        self._notes: dict[str, Note] = {}
-        self._states: dict[str, str] = {}
+        self._notes, self._states = dict[str, Note](), dict[str, str]()
         self._announced = set[str]()
         """Uids of nodes that waited for the announcement of their addresses, and are not open yet."""
         for state in STATES:
