@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from controllers.anycast_ip.sources import STRATEGIC
 from dev.lab.bootstrap import running
 from dev.lab.health_checkers import kubeconfig_of
 from dev.lab.install import NAMESPACE
@@ -21,7 +20,7 @@ from dev.lab.session import Lab
 from kube.client import Client
 from kube.errors import ApiError
 from kube.resources import NODES, PODS
-from kube.transport import Typed
+from kube.transport import STRATEGIC_PATCH, Typed
 from tests.cluster.stolen_token import faults_in_policies, refusal
 from tests.cluster.workloads import evict_absent
 
@@ -295,7 +294,7 @@ def test_of_the_status_of_a_node_the_controllers_may_write_their_condition_alone
     path = NODES.path(name="victim", subresource="status")
     for part, (change, expected) in STATUS_OF_A_NODE.items():
         with subtests.test(part), pytest.raises(ApiError, match=expected) if expected else nullcontext():
-            controllers.request("PATCH", path, body=Typed(STRATEGIC, change), query={"dryRun": "All"})
+            controllers.request("PATCH", path, body=Typed(STRATEGIC_PATCH, change), query={"dryRun": "All"})
 
 
 @pytest.fixture
