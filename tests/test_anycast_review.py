@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from api.anycast_ip import ADDRESS_ID, is_tainted, wanted
 from cloud.errors import Unavailable
-from controllers.anycast_ip.claim import Claim, data, name_of
+from controllers.anycast_ip.claim import Claim, claim_for, data, name_of
 from controllers.anycast_ip.sources import ClaimStore
 from dev.lab.cloud import Knobs
 from kube.errors import AlreadyExists, Conflict, ServerError
@@ -373,3 +373,33 @@ def test_what_is_ordered_though_a_backup_is_older_than_the_nodes_address_is_rele
 def claim_of(lab: Lab, name: str) -> Claim:
     (claim,) = (each for each in lab.claims.claims.values() if each.node == name)
     return claim
+
+
+@pytest.mark.parametrize("order", [("n1", "n2"), ("n2", "n1")])
+def test_two_nodes_of_one_instance_with_a_claim_each_cost_one_address(order: tuple[str, str]) -> None:
+    """A claim that was given up for its time-out may arrive after the other node has made its own."""
+    lab = Lab()
+    for name in order:
+        node = lab.join(name, instance="ins-n1")
+        lab.kube.place("configmaps", stored(claim_for(node, lab.settings, NOW)))
+    lab.start()
+    lab.run_for(1800)
+
+    assert len(lab.elastic()) == 1
+    assert sorted(map(lab.is_open, order)) == [False, True]
+    assert "DuplicateInstanceID" in lab.recorder.reasons
+    stays = next(name for name in order if lab.is_open(name))
+    lab.leave(stays, scaled_in=False)
+    lab.run(lambda: lab.all_open() and len(lab.elastic()) == 1, 600, "the other one opens")
+
+
+def test_a_claim_that_arrives_late_orders_no_second_address_for_its_instance() -> None:
+    lab = open_lab("n1")
+    node = lab.join("n2", instance="ins-n1")
+    lab.kube.place("configmaps", stored(claim_for(node, lab.settings, NOW)))
+    lab.start()
+    lab.run_for(1800)
+
+    assert [each.instance_id for each in lab.elastic()] == ["ins-n1"]
+    assert lab.is_open("n1")
+    assert not lab.is_open("n2")

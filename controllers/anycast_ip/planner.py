@@ -160,17 +160,21 @@ def _plan_without_claim(snapshot: Snapshot, node: Node, settings: AnycastIPSetti
         )
         return Step(Action.NOTHING, Note("NoInstanceID", text))
     if rival := snapshot.related.rival:
-        address = rival.address or "the address that is ordered for it"
-        text = (
-            f"Node {rival.node} also names instance {rival.instance}, and has {address}: this node stays closed until"
-            " that one is deleted, or names its own instance"
-        )
-        return Step(Action.NOTHING, Note("DuplicateInstanceID", text))
+        return _wait_for(rival)
     if snapshot.related.predecessor:
         return Step(Action.INHERIT)
     if snapshot.seen.on_instance is None:
         return Step(Action.LOOK)
     return _from_look(snapshot, snapshot.seen.on_instance, settings)
+
+
+def _wait_for(rival: Claim) -> Step:
+    address = rival.address or "the address that is ordered for it"
+    text = (
+        f"Node {rival.node} also names instance {rival.instance}, and has {address}: this node stays closed until"
+        " that one is deleted, or names its own instance"
+    )
+    return Step(Action.NOTHING, Note("DuplicateInstanceID", text))
 
 
 def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: AnycastIPSettings) -> Step:
@@ -261,10 +265,12 @@ def _plan_order(snapshot: Snapshot) -> Step:
     order, offer = snapshot.order, snapshot.node and snapshot.pool.offer
     if order.found:
         return Step(Action.RECORD, address=order.found)
-    if offer and (order.is_void or not order.in_doubt):
+    if offer and not snapshot.related.rival and (order.is_void or not order.in_doubt):
         return Step(Action.TAKE)
     if order.refused:
         return Step(Action.RENEW if order.is_void else Action.FIND)
+    if rival := snapshot.related.rival:
+        return Step(Action.FIND) if order.in_doubt and not order.is_void else _wait_for(rival)
     is_looked_up = order.nothing_for is not None and snapshot.node and not offer
     if order.in_doubt and order.age >= SURE and not is_looked_up and not order.is_void:
         return Step(Action.FIND)

@@ -331,7 +331,8 @@ class Reader(_Parts):
         related = Related(was_wanted=node is not None and node.metadata.uid in self._nodes.wanted)
         if claim:
             if not self._is_leaving(claim):
-                return related
+                user = None if claim.address else self._user_of(claim.instance)
+                return dataclasses.replace(related, rival=user) if user and user.uid != claim.uid else related
             heir, elsewhere = self._heir(claim), self._is_elsewhere(claim)
             return dataclasses.replace(related, heir=heir, elsewhere=elsewhere)
         if node is None or not (instance := instance_of(node)):
@@ -362,9 +363,10 @@ class Reader(_Parts):
         return bound_to(listed) != claim.instance if listed else claim.address not in self._inventory.ips()
 
     def _user_of(self, value: str) -> Claim | None:
-        """The claim of a node that stays, which has this instance or address."""
+        """The claim of a node that stays, which has this instance or address: of several, which should be one."""
         there = self._claims.having(value)
-        return next((each for each in there if not self._is_leaving(each) and not self._is_idle(each)), None)
+        staying = (each for each in there if not self._is_leaving(each) and not self._is_idle(each))
+        return min(staying, key=lambda each: (not each.address, each.asked, each.uid), default=None)
 
     def _heir(self, claim: Claim) -> str:
         """The uid of a node that takes *claim* over: the only one on its instance, as far as claims say."""

@@ -82,9 +82,9 @@ class Step:
 class Related:
     """*predecessor* is the claim of a Node object that was on the same instance, *heir* the uid of one that is now.
 
-    *rival* is the claim of another node that is on the same instance. *found* is an address with the tags of this
-    node; *elsewhere*: another claim has the same address, or order; *was_wanted*: the node had the labels when it was
-    last seen with or without them.
+    *rival* is the claim of another node on the same instance, which gets its address. *found* is an address with the
+    tags of this node; *elsewhere*: another claim has the same address, or order; *was_wanted*: the node had the labels
+    when it was last seen with or without them.
     """
 
     predecessor: Claim | None = None
