@@ -17,6 +17,7 @@ from api.ingress_daemonset.types import share
 from controllers.ingress_daemonset.children import STUCK, Change, Kind, Target, Workload, Writes
 from controllers.ingress_daemonset.detachment import NodeBackends
 from controllers.ingress_daemonset.planner import Plan, plan
+from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import (
     COMPLETE,
     DETACHED,
@@ -678,3 +679,25 @@ def test_what_an_update_lacks_beside_available_pods(status: dict[str, int], said
     }
 
     assert msgspec.convert(raw, Workload).lacks.endswith(said)
+
+
+def test_what_is_updated_pod_by_pod_goes_on_so_when_nodes_are_to_be_detached() -> None:
+    gradual = {"maxUnavailableNodes": 0, "maxDegradedNodes": 2, "annotateNodeToDetach": None}
+    here = Rolling(rolling=gradual)
+    here.roll_out()
+    here.play(lambda: here.updated())
+    began = here.updated()
+    here.world.raw["spec"]["updateStrategy"]["rollingUpdate"] = detaching()
+    here.world.raw["metadata"]["generation"] += 1
+
+    def at_once(name: str) -> bool:
+        strategy = here.world.deployments[f"web-{name}"]["spec"]["strategy"]
+        return bool(strategy["rollingUpdate"]["maxUnavailable"] == "100%")
+
+    for _ in range(5):
+        here.world.turn()
+    assert not any(map(at_once, began))
+    here.finish()
+
+    assert here.updated() == {*here.world.nodes}
+    assert all(map(at_once, here.world.nodes))

@@ -277,6 +277,15 @@ def settings_of(resource: IngressDaemonSet) -> dict[str, Any]:
     }
 
 
+AT_ONCE = "100%"
+
+
+def stops_all(settings: Mapping[str, Any]) -> bool:
+    """Whether a Deployment with these stops all pods of the former template at once."""
+    rolling = (settings.get("strategy") or {}).get("rollingUpdate") or {}
+    return bool(rolling.get("maxUnavailable") == AT_ONCE)
+
+
 def _strategy(resource: IngressDaemonSet) -> dict[str, Any]:
     if shares_ports(resource) and not _crowds(resource):
         # The kubelet refuses a pod while another holds its ports, even a terminating one.
@@ -284,7 +293,7 @@ def _strategy(resource: IngressDaemonSet) -> dict[str, Any]:
     rolling = resource.spec.update_strategy.rolling_update
     surge, unavailable = rolling.max_surged_pods_per_node, rolling.max_unavailable_pods_per_node
     if rolling.detaches:
-        unavailable = "100%"
+        unavailable = AT_ONCE
     elif not is_some(unavailable) and not is_some(surge):
         # The API server refuses a Deployment in which both are 0.
         unavailable = 1

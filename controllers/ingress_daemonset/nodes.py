@@ -32,6 +32,7 @@ from controllers.ingress_daemonset.children import (
     shared_digest,
     shares_ports,
     size_of,
+    stops_all,
     target,
 )
 from controllers.ingress_daemonset.detachment import (
@@ -215,6 +216,14 @@ class NodeRollout(Detachment):
         if held is None or not _differing(size, held):
             return False
         return baseline is None or baseline.size != digest(size) or not baseline.is_answered_by(held)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What began pod by pod, on a node that is not detached, goes on so."""
+        settings, held = settings_of(self.resource), self.managed
+        if held and self.phase is Phase.UPDATING and stops_all(settings) and not stops_all(held.spec):
+            del settings["strategy"]
+        return settings
 
     @cached_property
     def resizes_at_once(self) -> bool:
@@ -488,7 +497,7 @@ def _deployment_changes(
     elif wanted and mark and wanted.key == mark.key and wanted.key not in rollout.annotations:
         # Another writer has removed it during the update.
         annotations = {wanted.key: wanted.value}
-    settings, spec = settings_of(rollout.resource), update
+    settings, spec = rollout.settings, update
     is_by_policy = baseline and baseline.settings == digest(settings) and baseline.is_answered_by(held)
     if not is_by_policy:
         spec = _differing(settings, held) | spec
@@ -546,7 +555,7 @@ def _recorded(
 
 def _asked(rollout: NodeRollout, generation: int) -> Baseline:
     shared, resource = shared_digest(rollout.body["spec"]["template"]), rollout.resource
-    size, settings = digest(size_of(resource)), digest(settings_of(resource))
+    size, settings = digest(size_of(resource)), digest(rollout.settings)
     return Baseline(rollout.desired_hash, shared, size, settings, generation)
 
 
