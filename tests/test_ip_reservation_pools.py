@@ -86,7 +86,7 @@ def test_what_may_not_be_read_is_no_reason_to_end_the_process(api: FakeAPI) -> N
         with pytest.raises(Forbidden):
             here.reconcile("")
     assert here.read([]) is None
-    assert here._context.informers._informers == set()
+    assert not here._context.informers._sources
 
     api.fault = lambda call: None
     assert len(followed(here)) == 1

@@ -89,7 +89,7 @@ def test_all_that_is_begun_is_watched_and_an_informer_until_it_is_stopped() -> N
     informer = informer_of(client, NODES, Node)
     assert {queue, pool} <= set(liveness.RUNNING.list())
     assert informer.source not in LISTENING.list()
-    informer.start()
+    informer.source.start()
     assert informer.source in LISTENING.list()
     informer.stop()
     assert informer.source not in LISTENING.list()
