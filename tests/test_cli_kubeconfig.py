@@ -75,7 +75,7 @@ def test_a_certificate_is_used_and_its_key_left_nowhere(
             assert [*temporary.iterdir()] == []
 
         with pytest.raises(Unreachable):
-            cluster_of(kubeconfigs.written(tmp_path / "nobody", url, cluster=trust)).client.list(NODES)
+            cluster_of(kubeconfigs.written(tmp_path / "without", url, cluster=trust)).client.list(NODES)
 
 
 def demanding(directory: Path) -> ssl.SSLContext:

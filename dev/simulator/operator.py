@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
-from dev.judge.observation import is_terminating
+from dev.judge.observation import is_super, is_terminating
 from dev.judge.placement import SUPER_NODES
 from dev.simulator import helm, objects
 from dev.simulator.edits import edited
@@ -145,7 +145,12 @@ def restored(world: World, seconds: float, dice: Random) -> bool:
             address = each["status"]["addresses"][0]["address"]
             instance = each["metadata"]["labels"].get(objects.INSTANCE_LABEL, "")
             number = int(address.rpartition(".")[2])
-            world.kubectl_create(NODES, objects.node(name, number, marks, instance=instance))
+            node = (
+                objects.super_node(name, number)
+                if is_super(each)
+                else objects.node(name, number, marks, instance=instance)
+            )
+            world.kubectl_create(NODES, node)
     for name in sorted(world.kubernetes.kubelets.dead):
         world.forget_machine(name)
     world.kernel.sleep(SETTLES)
