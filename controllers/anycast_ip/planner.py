@@ -262,14 +262,15 @@ def _plan_order(snapshot: Snapshot) -> Step:
     Whether an old order, or one that the cloud refuses to repeat, brought an address is looked up by its name. One
     look is enough before it is repeated; before it is given up, or renewed, nothing must be found for long.
     """
-    order, offer = snapshot.order, snapshot.node and snapshot.pool.offer
+    order, rival = snapshot.order, snapshot.related.rival
+    offer = snapshot.node and not rival and snapshot.pool.offer
     if order.found:
         return Step(Action.RECORD, address=order.found)
-    if offer and not snapshot.related.rival and (order.is_void or not order.in_doubt):
+    if offer and (order.is_void or not order.in_doubt):
         return Step(Action.TAKE)
     if order.refused:
         return Step(Action.RENEW if order.is_void else Action.FIND)
-    if rival := snapshot.related.rival:
+    if rival:
         return Step(Action.FIND) if order.in_doubt and not order.is_void else _wait_for(rival)
     is_looked_up = order.nothing_for is not None and snapshot.node and not offer
     if order.in_doubt and order.age >= SURE and not is_looked_up and not order.is_void:
