@@ -18,7 +18,7 @@ from controllers.elasticity.nodes import WatchedNode, matters, tier_of
 from controllers.elasticity.open_gates import keep_open
 from controllers.elasticity.patches import TO_SUPER_NODES, cost_change
 from controllers.elasticity.planner import STANDSTILL, Past, plan, stands_still
-from controllers.elasticity.pods import KEPT, Observed, Pod, born, keep_only, oldest_first
+from controllers.elasticity.pods import KEPT, Observed, Pod, born, oldest_first
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home import reconciler as return_home
 from controllers.elasticity.room import SuperNodes, counts, waits
@@ -109,9 +109,9 @@ class Elasticity:
         self._sources, self._settings, self._clock = sources, sources.settings(), clock
         self._names = sources.nodes().names
         self._deciding = threading.Lock()
-        self._in_trouble_since: dict[str, float] = {}
-        self._still_since: dict[str, float] = {}
-        self._new, self._leaving = Observed(clock.monotonic), Observed(clock.monotonic)
+        self._new, self._leaving, self._in_trouble, self._still = (
+            Observed(clock.monotonic) for _ in range(4)
+        )
         self._unstarted = Unstarted(client, clock.monotonic)
         keys = self._keys = WorkQueue("elasticity", clock=clock.monotonic)
         self.reporter = Reporter(recorder, clock.now, self._new)
@@ -153,7 +153,7 @@ class Elasticity:
             assumed = self._writer.assumed.copy()
             now = self._clock.now()
             snapshot = self._sources.snapshot(key, assumed, now)
-            waiting = (pod for pod in snapshot.pods if pod.unbound and not pod.held)
+            waiting = _uids(*(pod for pod in snapshot.pods if pod.unbound and not pod.held))
             snapshot = replace(snapshot, ages=self._new.seconds(waiting))
             if snapshot.cluster.settings.home_failover.enabled:
                 snapshot = replace(snapshot, avoided=self._unstarted.avoided(key))
@@ -187,22 +187,20 @@ class Elasticity:
         Nodes say since when, too, but a provider may renew that time with every report, and pods would wait
         indefinitely.
         """
-        now, since = self._clock.monotonic(), self._in_trouble_since
-        names = [node.metadata.name for node in nodes if node.in_trouble]
-        self._in_trouble_since = {name: since.get(name, now) for name in names}
-        return {name: now - then for name, then in self._in_trouble_since.items()}
+        names = {node.metadata.name for node in nodes if node.in_trouble}
+        self._in_trouble.keep_only(lambda: names)
+        return self._in_trouble.seconds(names)
 
     def _is_stalled(self, key: str, snapshot: Snapshot) -> bool:
         """Whether its rollout has stood still for long, as this leader saw it. Only a limit holds one up."""
         if not snapshot.cluster.settings.max_super_pods.is_limited or not (gated := snapshot.gated):
             return False
         pods = self._sources.pods.of_workload(gated[0].workload)
-        leaving = self._leaving.seconds(pod for pod in pods if pod.metadata.deletion_timestamp)
+        leaving = self._leaving.seconds(_uids(*(pod for pod in pods if pod.metadata.deletion_timestamp)))
         if not stands_still(pods, key, snapshot.assumed, leaving):
-            self._still_since.pop(key, None)
+            self._still.forget(key)
             return False
-        now = self._clock.monotonic()
-        return now - self._still_since.setdefault(key, now) >= STANDSTILL
+        return self._still.seconds((key,))[key] >= STANDSTILL
 
     def upkeep(self) -> None:
         """What no event asks for: follow the settings, report, and forget pods that are gone."""
@@ -213,7 +211,7 @@ class Elasticity:
                 self._keys.add(key)
         self._report()
         self._eligibility.keep_only(lambda: _uids(*pods.gated(), *pods.unbound()))
-        keep_only(self._still_since, lambda: {pod.key for pod in pods.gated()})
+        self._still.keep_only(lambda: {pod.key for pod in pods.gated()})
         for part in (self._writer, self._unstarted, self._new, self._leaving, self.reporter):
             part.keep_only(lambda: _uids(*pods.all()))
 
@@ -240,7 +238,7 @@ class Elasticity:
     def _of_pod(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """What a decision does not read of a pod, the kubelet reports all the time."""
         if new and new.metadata.deletion_timestamp:
-            self._leaving.seconds((new,))
+            self._leaving.seconds((new.metadata.uid,))
         names = self._sources.nodes().names
         if old is not None and counts(old, names):
             keeps_place = new is not None and counts(new, names)

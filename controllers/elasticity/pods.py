@@ -536,14 +536,14 @@ def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
     )
 
 
-def keep_only(known: dict[str, Any], uids: Callable[[], Collection[str]]) -> None:
-    """Forget all other pods; *uids* are read after those that are *known*, which other threads may add to."""
-    for uid in set(known).difference(uids()):
-        known.pop(uid, None)
+def keep_only(known: dict[str, Any], keys: Callable[[], Collection[str]]) -> None:
+    """Forget all others; *keys* are read after those that are *known*, which other threads may add to."""
+    for key in set(known).difference(keys()):
+        known.pop(key, None)
 
 
 class Observed:
-    """Pods in some state, each timed from when this leader first saw it so: others' stamps may be minutes off.
+    """What is in some state, each key timed from when this leader first saw it so: others' stamps may be minutes off.
 
     *clock* is monotonic. Safe to share between threads.
     """
@@ -552,13 +552,17 @@ class Observed:
         self._clock = clock
         self._since: dict[str, float] = {}
 
-    def seconds(self, pods: Iterable[Pod]) -> Mapping[str, float]:
-        """For which each has been seen, by uid; those that are seen first begin at 0."""
-        now, uids = self._clock(), [pod.metadata.uid for pod in pods]
-        return {uid: now - self._since.setdefault(uid, now) for uid in uids}
+    def seconds(self, keys: Iterable[str]) -> Mapping[str, float]:
+        """For which each has been seen; those that are seen first begin at 0."""
+        now = self._clock()
+        return {key: now - self._since.setdefault(key, now) for key in keys}
 
-    def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
-        keep_only(self._since, uids)
+    def keep_only(self, keys: Callable[[], Collection[str]]) -> None:
+        keep_only(self._since, keys)
+
+    def forget(self, key: str) -> None:
+        """It begins at 0 again."""
+        self._since.pop(key, None)
 
 
 _RAW_POD = msgspec.json.Decoder(RawPod)

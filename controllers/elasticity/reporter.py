@@ -103,7 +103,7 @@ class Reporter:
     def report_waiting(self, gated: Collection[Pod]) -> None:
         """An Event for those *gated* that this leader has known for long, unless there was one before."""
         count_gated(gated, self._now())
-        ages = self._seen.seconds(gated)
+        ages = self._seen.seconds(pod.metadata.uid for pod in gated)
         for pod in gated:
             uid = pod.metadata.uid
             if ages[uid] >= LONG and not self._reported.get(uid):
@@ -121,7 +121,7 @@ class Reporter:
         log.info("pod written", action=action.kind, **at.about, why=why)
         if action.kind in PLACEMENTS:
             PLACED.labels(PLACEMENTS[action.kind]).inc()
-            GATE_SECONDS.observe(self._seen.seconds((pod,))[action.uid])
+            GATE_SECONDS.observe(self._seen.seconds((action.uid,))[action.uid])
         elif action.kind is Kind.BURST:
             BURSTS.inc()
             self.event(pod, "SentToSuperNode", f"{why[0].upper()}{why[1:]}", "Normal")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 import structlog
 
 from api.elasticity import TAINT, is_daemon_pod
+from controllers.controller import CLOCK, Clock
 from controllers.elasticity.nodes import (
     NOT_STARTING,
     OF_SETTINGS,
@@ -21,12 +22,12 @@ from controllers.elasticity.nodes import (
     subnet_labels,
     subnet_taints,
 )
+from controllers.elasticity.pods import Observed
 from controllers.manager import Context
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding, Type
 from kube.resources import NODES, PODS
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Pod, Taint, is_super
-from runtime import utc_now
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
 
@@ -119,9 +120,11 @@ def _given(**parts: dict[str, Any]) -> dict[str, Any]:
     return {key: part for key, part in parts.items() if part}
 
 
-SETTLE = timedelta(seconds=30)
-"""Longer than a scheduler needs to carry out what it decided before it saw the node closed."""
+SETTLE = 30.0
+"""Seconds: longer than a scheduler needs to carry out what it decided before it saw the node closed."""
 
+
+NONE_CLOSED: Mapping[str, float] = {}
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -142,17 +145,23 @@ class Action:
 
 
 def plan(
-    nodes: Iterable[Node], settings: ElasticitySettings, now: datetime, avoided: Container[str] = ()
+    nodes: Iterable[Node],
+    settings: ElasticitySettings,
+    now: datetime,
+    avoided: Container[str] = (),
+    closed: Mapping[str, float] = NONE_CLOSED,
 ) -> list[Action]:
-    """*avoided* are super nodes that recently did not start pods: as long as others take them, those go there."""
+    """*avoided* are super nodes that recently did not start pods: as long as others take them, those go there.
+
+    *closed* are the seconds for which this leader has seen those closed that are retired.
+    """
     by_name = {node.metadata.name: node for node in nodes}
-    wanted = {
-        name: manifest(subnet, settings, avoided=name in avoided)
-        for subnet in settings.subnets
-        for name in (name_of(subnet),)
-    }
+    bodies = [manifest(subnet, settings, avoided=name_of(subnet) in avoided) for subnet in settings.subnets]
+    wanted = {body["metadata"]["name"]: body for body in bodies}
     actions = [_keep(name, by_name.get(name), body) for name, body in wanted.items()]
-    actions += [_retire(name, node, now) for name, node in by_name.items() if name not in wanted]
+    actions += [
+        _retire(name, node, now, closed.get(name)) for name, node in by_name.items() if name not in wanted
+    ]
     return [action for action in actions if action]
 
 
@@ -172,20 +181,16 @@ def _keep(name: str, node: Node | None, wanted: Mapping[str, Any]) -> Action | N
     return Action("change", name, node, "SuperNodeRestored", message, change)
 
 
-def _retire(name: str, node: Node, now: datetime) -> Action | None:
+def _retire(name: str, node: Node, now: datetime, closed: float | None) -> Action | None:
     """A super node of ours whose subnet is not configured any more."""
     is_ours = node.metadata.labels.get(MANAGED_BY) == MANAGER
     if not (is_ours and is_super(node)) or node.metadata.deletion_timestamp:
         return None
-    try:
-        retired_at = datetime.fromisoformat(node.metadata.annotations.get(RETIRED_AT, ""))
-    except ValueError:
-        retired_at = datetime.min
-    if not retired_at.tzinfo:  # it is no time with a zone: the node is retired once more
+    if closed is None:
         message = "Its subnet is no longer configured: the node is removed when it has no pods"
-        closed = {"metadata": {"annotations": {RETIRED_AT: now.isoformat()}}, "spec": {"unschedulable": True}}
-        return Action("change", name, node, "SuperNodeRetired", message, closed)
-    if now - SETTLE < retired_at:
+        change = {"metadata": {"annotations": {RETIRED_AT: now.isoformat()}}, "spec": {"unschedulable": True}}
+        return Action("change", name, node, "SuperNodeRetired", message, change)
+    if closed < SETTLE:
         return None
     return Action(
         "remove", name, node, "SuperNodeRemoved", "Its subnet is no longer configured, and it had no pods"
@@ -200,16 +205,25 @@ class SuperNodeReconciler:
         context: Context,
         nodes: Callable[[], Iterable[Node]],
         settings: Callable[[], ElasticitySettings],
-        now: Callable[[], datetime] = utc_now,
+        clock: Clock = CLOCK,
         avoided: Callable[[], Container[str]] = frozenset,
     ) -> None:
         self._client, self._recorder = context.client, context.recorder
-        self._nodes, self._settings, self._now, self._avoided = nodes, settings, now, avoided
+        self._nodes, self._settings, self._now, self._avoided = nodes, settings, clock.now, avoided
+        self._closed = Observed(clock.monotonic)
         self._reported: set[tuple[str, str]] = set()
 
     def reconcile(self) -> None:
         """One action that fails stops no other, and is tried again next time. LeadershipLost."""
-        for action in plan(self._nodes(), self._settings(), self._now(), self._avoided()):
+        nodes = list(self._nodes())
+        closed = {
+            node.metadata.name
+            for node in nodes
+            if RETIRED_AT in node.metadata.annotations and node.spec.unschedulable
+        }
+        self._closed.keep_only(lambda: closed)
+        since = self._closed.seconds(closed)
+        for action in plan(nodes, self._settings(), self._now(), self._avoided(), since):
             try:
                 if node := self._carry_out(action):
                     regarding = Regarding.of(node, NODES, "Node")

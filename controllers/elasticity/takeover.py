@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from controllers.elasticity.patches import fenced
-from controllers.elasticity.pods import Pod, oldest_first
+from controllers.elasticity.pods import Observed, Pod, oldest_first
 from controllers.elasticity.sources import PodCache
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
 from runtime import threading, time
@@ -41,14 +41,14 @@ class Takeover:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pods, self._identity, self._enqueue = pods, identity, enqueue
-        self._is_limited, self._clock = is_limited, clock
+        self._is_limited = is_limited
         self._lock = threading.Lock()
         by_key: dict[str, list[Pod]] = {}
         for pod in oldest_first(filter(self._concerns, pods.all())):
             by_key.setdefault(pod.key, []).append(pod)
         self._due = {pod.metadata.uid: pod for those in by_key.values() for pod in those}
         self._open = Counter(pod.key for pod in self._due.values())
-        self._failing_since: dict[str, float] = {}
+        self._failing = Observed(clock)
         if self._due:
             log.info("takeover started", pods=len(self._due))
 
@@ -78,8 +78,7 @@ class Takeover:
                 is_refusal = isinstance(error, ApiError) and not isinstance(
                     error, ServerError | TooManyRequests
                 )
-                now = self._clock()
-                if not is_refusal and now - self._failing_since.setdefault(uid, now) < LONGEST:
+                if not is_refusal and self._failing.seconds((uid,))[uid] < LONGEST:
                     raise
                 log.warning("pod not fenced", **pod.metadata.about, error=str(error))
         self._finish(uid)

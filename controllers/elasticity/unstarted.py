@@ -12,7 +12,7 @@ from datetime import datetime
 import structlog
 
 from controllers.elasticity.patches import Action, Kind
-from controllers.elasticity.pods import Pod, keep_only
+from controllers.elasticity.pods import Observed, Pod, keep_only
 from kube.client import Client
 from kube.errors import KubeError
 from kube.resources import EVENTS
@@ -70,19 +70,14 @@ class Unstarted:
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         self._client, self._clock = client, clock
-        self._first_seen: dict[str, tuple[str, float]] = {}
-        """By uid: the node at that time, if any, and since when it has been the same."""
+        self._pending, self._bound = Observed(clock), Observed(clock)
         self._verdicts: dict[str, Verdict] = {}
         self._avoided: dict[str, dict[str, Avoided]] = {}
 
     def waited(self, pod: Pod) -> float:
         """Seconds since it was first seen waiting for a super node, or on its own; a new leader begins at 0."""
-        uid, now = pod.metadata.uid, self._clock()
-        node, since = self._first_seen.get(uid, (pod.node_name, now))
-        if node != pod.node_name:
-            since = now
-        self._first_seen[uid] = pod.node_name, since
-        return now - since
+        uid, seen = pod.metadata.uid, self._bound if pod.node_name else self._pending
+        return seen.seconds((uid,))[uid]
 
     def verdict(self, pod: Pod) -> Verdict | None:
         """None while its Events are to be read."""
@@ -125,7 +120,8 @@ class Unstarted:
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
         """Of what is avoided, all that might still fail again in time to be avoided for longer."""
         keep_only(self._verdicts, uids)
-        keep_only(self._first_seen, uids)
+        self._pending.keep_only(uids)
+        self._bound.keep_only(uids)
         now = self._clock()
         for key, of_key in list(self._avoided.items()):
             left = {node: each for node, each in of_key.items() if each.until + 2 * each.pause > now}
