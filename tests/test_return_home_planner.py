@@ -17,21 +17,34 @@ from controllers.elasticity.eligibility import request_of
 from controllers.elasticity.filters import Request
 from controllers.elasticity.pods import Pod, PodSpec, decode_for_return
 from controllers.elasticity.return_home.planner import (
-    Burst,
-    Group,
+    Choice,
     LocalRoom,
     Outcome,
     Return,
     choose,
     outcome,
 )
-from controllers.elasticity.return_home.workloads import Current, Workload, unsettled
+from controllers.elasticity.return_home.workloads import Current, unsettled
+from controllers.elasticity.return_home.workloads import Workload as StoredWorkload
+from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload
 from dev.simulator.models.node_fit import requests_of
-from tests.elasticity_world import AWAY, HOME, index_of, node, raw_of, raw_pod, sorted_out, super_node
+from tests.elasticity_world import (
+    AWAY,
+    HOME,
+    SETTINGS,
+    fleet,
+    index_of,
+    node,
+    raw_of,
+    raw_pod,
+    sorted_out,
+    super_node,
+)
 from tests.factories import NOW
 from tests.return_home_world import READY
 from tests.tables import table
 
+SET = "StatefulSet"
 SPEC = {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]}
 
 
@@ -46,8 +59,15 @@ def raw(name: str, place: str = AWAY, **parts: Any) -> dict[str, Any]:
     return {**made, "status": {"phase": "Running", "conditions": READY}}
 
 
-def burst(name: str, limit: int | None = None, ordinal: int | None = None, **parts: Any) -> Burst:
-    return Burst(decode_for_return(raw_of(raw(name, **parts))), limit, ordinal)
+def burst(name: str, limit: str | None = None, **parts: Any) -> Pod:
+    return decode_for_return(raw_of(raw(name, n=limit, **parts)))
+
+
+def chosen(bursts: Sequence[Pod], members: Sequence[Pod], after: float = 600.0, local: int = 0) -> Choice:
+    """An hour after they came, with so many *local* pods beside them."""
+    cluster = ClusterState(fleet(), SETTINGS, None, lambda _: Workload())
+    pods = [*bursts, *(member(f"local-{number}", HOME) for number in range(local))]
+    return choose(Snapshot(pods, {}, cluster, NOW + timedelta(hours=1)), members, bursts, after)
 
 
 def member(name: str, place: str = AWAY, *, ready: bool = True) -> Pod:
@@ -61,16 +81,19 @@ TWO = (member("web-0"), member("web-1"))
     "bursts, local, first",
     {
         "the youngest": ([burst("web-0"), burst("web-1", at=1.0)], 0, "web-1"),
-        "the highest ordinal": ([burst("web-0", None, 0, at=1.0), burst("web-1", None, 1)], 0, "web-1"),
-        "the highest ordinal below the number": ([burst("web-0", 1, 0), burst("web-1", 1, 1)], 0, "web-0"),
-        "none whose number is local": ([burst("web-0", 1), burst("web-1", 1)], 1, None),
-        "none": ([], 0, None),
+        "the highest ordinal": ([burst("db-0", at=1.0, kind=SET), burst("db-1", kind=SET)], 0, "db-1"),
+        "the highest ordinal below the number": (
+            [burst("db-0", "1", kind=SET), burst("db-1", "1", kind=SET)],
+            0,
+            "db-0",
+        ),
+        "none whose number is local": ([burst("web-0", "1"), burst("web-1", "1")], 1, None),
     },
 )
-def test_which_pod_goes_first(bursts: list[Burst], local: int, first: str | None) -> None:
-    found = choose(Group(TWO, bursts, local), NOW + timedelta(hours=1), 600.0)
+def test_which_pod_goes_first(bursts: list[Pod], local: int, first: str | None) -> None:
+    found = chosen(bursts, TWO, local=local)
 
-    assert (found.due.pod.metadata.name if found.due else None) == first
+    assert (found.pod.metadata.name if found.pod else None) == first
     assert bool(found.why) == (first is None)
 
 
@@ -85,17 +108,17 @@ def test_which_pod_goes_first(bursts: list[Burst], local: int, first: str | None
     },
 )
 def test_why_a_workload_waits(members: tuple[Pod, ...], after: float, why: str) -> None:
-    found = choose(Group(members, [burst("web-0")], 0), NOW + timedelta(hours=1), after)
+    found = chosen([burst("web-0")], members, after)
 
     assert (found.why or "").startswith(why)
-    assert (found.due is not None) == (not why)
+    assert bool(found.why) == bool(why)
 
 
-def workload(strategy: dict[str, Any] | None = None, **status: Any) -> Workload:
+def workload(strategy: dict[str, Any] | None = None, **status: Any) -> StoredWorkload:
     counted = {"observedGeneration": 2, "replicas": 2, "availableReplicas": 2, **status}
     spec = {"replicas": 2, "updateStrategy": strategy or {}}
     raw = {"metadata": {"uid": "a", "generation": 2}, "spec": spec, "status": counted}
-    return msgspec.convert(raw, Workload)
+    return msgspec.convert(raw, StoredWorkload)
 
 
 LEAVES = replace(workload(), metadata=replace(workload().metadata, deletion_timestamp=NOW))
@@ -122,7 +145,7 @@ ROLLING = "a rollout is in progress"
     },
 )  # fmt: skip
 def test_when_a_workload_can_miss_a_pod(
-    own: Workload | None, others: list[Workload], pods: Sequence[Pod], why: str | None
+    own: StoredWorkload | None, others: list[StoredWorkload], pods: Sequence[Pod], why: str | None
 ) -> None:
     assert unsettled(Current(own, others, pods)) == why
 

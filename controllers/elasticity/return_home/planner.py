@@ -18,7 +18,8 @@ import msgspec
 from api.elasticity import LOCAL_REPLICAS, RETURN_HOME, never_returns
 from controllers.elasticity.filters import Request, Topology, misses
 from controllers.elasticity.nodes import Nodes
-from controllers.elasticity.pods import Pod, PodIndex
+from controllers.elasticity.pods import Pod, PodIndex, born
+from controllers.elasticity.snapshot import Location, Policy, Snapshot
 from kube.types import Value, amount, key_of
 
 MOST = 5
@@ -29,51 +30,35 @@ PODS = "pods"
 
 
 @dataclass(frozen=True)
-class Burst:
-    """A pod that came to a super node because no local node had room.
-
-    *limit* is its LOCAL_REPLICAS; *ordinal* counts from the first of its StatefulSet.
-    """
-
-    pod: Pod
-    limit: int | None = None
-    ordinal: int | None = None
-
-
-@dataclass(frozen=True)
-class Group:
-    """The pods of one owner and revision: *members* are all that are active, *local* those on local nodes."""
-
-    members: Sequence[Pod]
-    bursts: Sequence[Burst]
-    local: int
-
-
-@dataclass(frozen=True)
 class Choice:
     """The pod that returns first, if any may, and *why* not now."""
 
-    burst: Burst | None
+    pod: Pod | None
     why: str | None = None
 
-    @property
-    def due(self) -> Burst | None:
-        return None if self.why else self.burst
 
+def choose(snapshot: Snapshot, members: Sequence[Pod], bursts: Sequence[Pod], after: float) -> Choice:
+    """Of *bursts*, pods of one owner and revision that local nodes had no room for; *after* is in seconds.
 
-def choose(group: Group, now: datetime, after: float) -> Choice:
-    """The pod that goes first; *after* is in seconds."""
-    objections = [never_returns(burst.pod.metadata) or _beyond(burst, group.local) for burst in group.bursts]
-    free = [burst for burst, why in zip(group.bursts, objections, strict=True) if not why]
+    *members* are the active pods of their workload.
+    """
+    local = snapshot.siblings[Location.LOCAL]
+    policies = [(pod, snapshot.policy(pod)) for pod in bursts]
+    objections = [never_returns(pod.metadata) or _beyond(policy, local) for pod, policy in policies]
+    free = [each for each, why in zip(policies, objections, strict=True) if not why]
     if not free:
-        return Choice(None, next(iter(objections), "none of its pods is on a super node"))
-    first = max(free, key=_order)
-    why = unavailable(group.members)
-    if not why and len(group.members) == 1 and first.pod.metadata.annotations.get(RETURN_HOME) != "true":
+        return Choice(None, objections[0])
+    # The highest ordinal first, as in a rolling update, and the youngest.
+    first, _ = max(free, key=lambda each: (each[1].ordinal or 0, born(each[0])))
+    why = unavailable(members)
+    if not why and len(members) == 1 and first.metadata.annotations.get(RETURN_HOME) != "true":
         why = f'it is the only pod of its workload; {RETURN_HOME}: "true" allows the gap'
     # A pod that came a moment ago says that there was no room then. It is known, too, after a crash.
-    for at in (burst.pod.metadata for burst in group.bursts):
-        if at.creation_timestamp is not None and (now - at.creation_timestamp).total_seconds() < after:
+    for at in (pod.metadata for pod in bursts):
+        if (
+            at.creation_timestamp is not None
+            and (snapshot.now - at.creation_timestamp).total_seconds() < after
+        ):
             why = why or f"{at.name} came to a super node less than {after:g} s ago"
     return Choice(first, why)
 
@@ -88,19 +73,12 @@ def unavailable(members: Sequence[Pod]) -> str | None:
     return None
 
 
-def _beyond(burst: Burst, local: int) -> str | None:
+def _beyond(policy: Policy, local: int) -> str | None:
     """Its replacement would be placed on a super node."""
-    before = local if burst.ordinal is None else burst.ordinal
-    if burst.limit is None or before < burst.limit:
+    before = local if policy.ordinal is None else policy.ordinal
+    if policy.replicas is None or before < policy.replicas:
         return None
-    return f"{LOCAL_REPLICAS} is {burst.limit}, and {before} come before it: pods beyond that belong on super nodes"
-
-
-def _order(burst: Burst) -> tuple[int, str, str]:
-    """The highest ordinal first, as in a rolling update, and the youngest."""
-    at = burst.pod.metadata
-    born = at.creation_timestamp.isoformat() if at.creation_timestamp else ""
-    return burst.ordinal if burst.ordinal is not None else -1, born, at.name
+    return f"{LOCAL_REPLICAS} is {policy.replicas}, and {before} come before it: pods beyond that belong on super nodes"
 
 
 SETTLE = 30.0

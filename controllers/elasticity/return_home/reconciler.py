@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 import msgspec
 import structlog
@@ -22,10 +23,8 @@ from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home import workloads
 from controllers.elasticity.return_home.planner import (
     FAILURES,
-    Burst,
     Choice,
     Failed,
-    Group,
     LocalRoom,
     Outcome,
     Return,
@@ -34,7 +33,7 @@ from controllers.elasticity.return_home.planner import (
     outcome,
 )
 from controllers.elasticity.rules import needs, reach
-from controllers.elasticity.snapshot import Location, ordinal_of
+from controllers.elasticity.snapshot import ordinal_of
 from controllers.elasticity.sources import Sources
 from controllers.elasticity.super_nodes import MANAGED_BY, MANAGER
 from kube.client import Client
@@ -96,24 +95,22 @@ class ReturnReconciler:
         self._load()
         nodes, settings = self._sources.nodes(), self._sources.settings().return_home
         self._follow(nodes, settings)
-        groups = self._groups(nodes)
-        choices = {key: self._choice(key, group, settings) for key, group in groups.items()}
-        may_return = [choice.burst for choice in choices.values() if choice.burst]
+        choices = {key: self._choice(pods, settings) for key, pods in self._bursts(nodes).items()}
+        may_return = [choice.pod for choice in choices.values() if choice.pod]
         room = self._room(nodes) if may_return else None
-        places = {
-            key: room.node_for(request_of(choice.burst.pod)) if room and choice.burst else ""
+        now, since = self._clock.monotonic(), self._room_since
+        self._room_since = {
+            key: since.get(key, now)
             for key, choice in choices.items()
+            if room and choice.pod and room.node_for(request_of(choice.pod))
         }
-        now = self._clock.monotonic()
-        self._room_since = {key: self._room_since.get(key, now) for key, node in places.items() if node}
         no_place = NO_ROOM if room else CROWDED
-        self._wait(
-            {key: choice.why or no_place for key, choice in choices.items() if choice.why or not places[key]}
-        )
+        whys = {key: choice.why or no_place for key, choice in choices.items()}
+        self._wait({key: why for key, why in whys.items() if choices[key].why or key not in self._room_since})
         count(len(may_return), len(self._begun))
         self._crowded_since = min(self._crowded_since, now) if may_return and room is None else math.inf
         if now - self._crowded_since >= settings.after:
-            self._reporter.once(may_return[0].pod, "ReturnBlocked", f"{STAYS}: {CROWDED}", "Normal")
+            self._reporter.once(may_return[0], "ReturnBlocked", f"{STAYS}: {CROWDED}", "Normal")
         for key, failed in list(self._failed.items()):
             if self._clock.now() >= failed.until and not self._pods.of_key(key):
                 del self._failed[key]
@@ -184,19 +181,13 @@ class ReturnReconciler:
             message = f"The replacement of {begun.request.pod.metadata.name} {what}: {then}"
             self._reporter.event(pod, reason, message, "Warning")
 
-    def _groups(self, nodes: Nodes) -> dict[str, Group]:
-        """By key, those with a burst pod on a super node; the one that has been there for longest comes first."""
+    def _bursts(self, nodes: Nodes) -> dict[str, list[Pod]]:
+        """By key, burst pods on super nodes; what has been there for longest comes first."""
         found: dict[str, list[Pod]] = {}
         for pod in oldest_first(self._pods.burst()):
             if pod.node_name in nodes.names:
                 found.setdefault(pod.key, []).append(pod)
-        groups = {}
-        for key, pods in found.items():
-            snapshot = self._sources.snapshot(key, {}, self._clock.now())
-            policies = [(pod, snapshot.policy(pod)) for pod in pods]
-            bursts = [Burst(pod, policy.replicas, policy.ordinal) for pod, policy in policies]
-            groups[key] = Group(self._members(pods[0]), bursts, snapshot.siblings[Location.LOCAL])
-        return groups
+        return found
 
     def _members(self, pod: Pod) -> list[Pod]:
         """The active pods of its workload; those of a StatefulSet may be of several revisions."""
@@ -204,11 +195,14 @@ class ReturnReconciler:
         found = self._pods.of_workload(pod.workload) if is_of_set else self._pods.of_key(pod.key)
         return [other for other in found if other.active]
 
-    def _choice(self, key: str, group: Group, settings: ReturnHome) -> Choice:
-        if (failed := self._failed.get(key)) and failed.is_final and key not in self._begun:
+    def _choice(self, bursts: Sequence[Pod], settings: ReturnHome) -> Choice:
+        key = bursts[0].key
+        is_begun, failed = key in self._begun, self._failed.get(key)
+        if failed and failed.is_final and not is_begun:
             return Choice(None, f"its replacements were not local {failed.times} times in a row")
-        choice = choose(group, self._clock.now(), settings.after)
-        return replace(choice, why="its last replacement is not ready yet") if key in self._begun else choice
+        snapshot = self._sources.snapshot(key, {}, self._clock.now())
+        choice = choose(snapshot, self._members(bursts[0]), bursts, settings.after)
+        return replace(choice, why="its last replacement is not ready yet") if is_begun else choice
 
     def _room(self, nodes: Nodes) -> LocalRoom | None:
         """Without what pods take that have no node yet, those included that are to replace evicted ones.
@@ -228,18 +222,16 @@ class ReturnReconciler:
         self, choices: Mapping[str, Choice], room: LocalRoom, nodes: Nodes, settings: ReturnHome
     ) -> None:
         """The first that is due; one that turns out not to be fit is tried again later, after all others."""
-        now = self._clock.monotonic()
-        since = {key: self._room_since.get(key, now) for key in choices}
-        for key in sorted(choices, key=since.__getitem__):
-            choice, failed = choices[key], self._failed.get(key)
+        for key, since in sorted(self._room_since.items(), key=itemgetter(1)):
+            pod, failed = choices[key].pod, self._failed.get(key)
             rests = failed is not None and self._clock.now() < failed.until
-            if choice.due is None or rests or now - since[key] < settings.after:
+            if pod is None or choices[key].why or rests or self._clock.monotonic() - since < settings.after:
                 continue
             try:
-                is_tried = self._try(choice.due.pod, room, nodes, settings)
+                is_tried = self._try(pod, room, nodes, settings)
             except KubeError as error:
                 is_tried = False
-                log.warning("workload not read", **choice.due.pod.metadata.about, error=str(error))
+                log.warning("workload not read", **pod.metadata.about, error=str(error))
             if not is_tried:
                 self._postpone(key, settings)
             return
