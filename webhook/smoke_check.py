@@ -6,30 +6,28 @@ It has no client certificate. Where the server requires one, it checks that the 
 from __future__ import annotations
 
 import argparse
-import binascii
-import http.client
 import os
-import socket
 import ssl
 import sys
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
+import urllib3
 
 from runtime import time, uuid4
-from webhook.admission import API_VERSION, KIND, MAX_BODY
+from webhook.admission import API_VERSION, KIND
 
 PORT = 443
 CERTIFICATE_REQUIRED = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
 ATTEMPT, AGAIN = 5.0, 1.0
 """Seconds for one attempt, and between two."""
+JSON = {"Content-Type": "application/json"}
 
 Ask = Callable[[str, bytes], tuple[int, bytes]]
-"""Post to a path; the status and the body that come back. Raises OSError or HTTPException."""
+"""Post to a path; the status and the body that come back. Raises OSError or HTTPError."""
 
 
 class Response(msgspec.Struct):
@@ -47,14 +45,22 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """The exit code: 0 when every path answers well, else 1; 2 when the CA cannot be used."""
     given = _parser().parse_args(arguments)
     try:
-        context = ssl.create_default_context(cadata=authorities(given.ca_file, given.ca_base64))
+        pem = (
+            Path(given.ca_file).read_text()
+            if given.ca_file
+            else b64decode(given.ca_base64, validate=True).decode()
+        )
+        context = ssl.create_default_context(cadata=pem)
     except (OSError, ValueError) as error:
         print(f"the CA cannot be used: {error}", file=sys.stderr)
         return 2
-    server = (address_of(given.server, environ), given.server, context)
-    attempts = {path: partial(call, partial(post, *server), path) for path in given.paths}
+    host, port = address_of(given.server, environ)
+    ask = partial(
+        post, urllib3.HTTPSConnectionPool(host, port, ssl_context=context, server_hostname=given.server)
+    )
+    attempts = {path: partial(call, ask, path) for path in given.paths}
     if given.refused:
-        attempts = {" refuses clients without a certificate": partial(refusal, *server)}
+        attempts = {" refuses clients without a certificate": partial(refusal, ask, given.paths[0])}
     end = time.monotonic() + given.seconds
     found = {what: outcome(attempt, end) for what, attempt in attempts.items()}
     for what, problem in found.items():
@@ -67,7 +73,7 @@ def outcome(attempt: Callable[[], str], end: float) -> str:
     while True:
         try:
             problem = attempt()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, urllib3.exceptions.HTTPError) as error:
             problem = str(error) or type(error).__name__
         if not problem or time.monotonic() + AGAIN >= end:
             return problem
@@ -78,6 +84,17 @@ def call(ask: Ask, path: str) -> str:
     """The problem of *path*, or nothing."""
     uid = str(uuid4())
     return fault(*ask(path, review(uid)), uid)
+
+
+def refusal(ask: Ask, path: str) -> str:
+    """The problem of a server that should refuse us for want of a certificate, or nothing."""
+    try:
+        status, _ = ask(path, review(str(uuid4())))
+    except urllib3.exceptions.SSLError as error:
+        if CERTIFICATE_REQUIRED in str(error):
+            return ""
+        raise
+    return f"it answers with HTTP {status}"
 
 
 def review(uid: str) -> bytes:
@@ -99,16 +116,6 @@ def fault(status: int, body: bytes, uid: str) -> str:
     return "" if answer.response.allowed else "a review without an object was refused"
 
 
-def authorities(file: str, base64: str) -> str:
-    """The PEM in *file*, or in *base64*. Raises OSError or ValueError."""
-    if file:
-        return Path(file).read_text()
-    try:
-        return b64decode(base64, validate=True).decode()
-    except binascii.Error as error:
-        raise ValueError(f"--ca-base64 is not base64: {error}") from None
-
-
 def address_of(server: str, environ: Mapping[str, str]) -> tuple[str, int]:
     """The Service's address in the environment that the kubelet sets, else its name."""
     name = server.partition(".")[0].upper().replace("-", "_")
@@ -116,38 +123,11 @@ def address_of(server: str, environ: Mapping[str, str]) -> tuple[str, int]:
     return host, int(environ.get(f"{name}_SERVICE_PORT", PORT))
 
 
-@contextmanager
-def connected(address: tuple[str, int], server: str, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
-    with (
-        socket.create_connection(address, ATTEMPT) as plain,
-        context.wrap_socket(plain, server_hostname=server) as secure,
-    ):
-        yield secure
-
-
-def refusal(address: tuple[str, int], server: str, context: ssl.SSLContext) -> str:
-    """The problem of a server that should refuse us for want of a certificate, or nothing."""
-    with connected(address, server, context) as secure:
-        try:
-            secure.recv(1)  # TLS 1.3 refuses a client only after its side of the handshake
-        except ssl.SSLError as error:
-            if error.reason == CERTIFICATE_REQUIRED:
-                return ""
-            raise
-        except TimeoutError:
-            pass
-    return "it waits for a request"
-
-
-def post(
-    address: tuple[str, int], server: str, context: ssl.SSLContext, path: str, body: bytes
-) -> tuple[int, bytes]:
-    with connected(address, server, context) as secure:
-        connection = http.client.HTTPConnection(server)
-        connection.sock = secure
-        connection.request("POST", f"{path}?timeout=5s", body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, answer.read(MAX_BODY)
+def post(pool: urllib3.HTTPSConnectionPool, path: str, body: bytes) -> tuple[int, bytes]:
+    answer = pool.request(
+        "POST", f"{path}?timeout=5s", body=body, headers=JSON, timeout=ATTEMPT, retries=False
+    )
+    return answer.status, answer.data
 
 
 def _parser() -> argparse.ArgumentParser:
