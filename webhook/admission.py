@@ -212,7 +212,7 @@ Name = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^(?!\.{1,2}\Z)[^/%?
 class _WireRequest(msgspec.Struct, rename="camel"):
     """A request as it is sent: msgspec cannot decode ``Raw | None``."""
 
-    uid: Annotated[str, msgspec.Meta(max_length=253)]
+    uid: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
     operation: Operation
     sub_resource: str | None = None
     name: Name | None = None
@@ -223,12 +223,9 @@ class _WireRequest(msgspec.Struct, rename="camel"):
     old_object: msgspec.Raw = msgspec.Raw()
 
 
-class _Envelope(msgspec.Struct, rename="camel"):
+class _WireReview(msgspec.Struct, rename="camel"):
     api_version: str = ""
     kind: str = ""
-
-
-class _WireReview(_Envelope, rename="camel"):
     request: _WireRequest | None = None
 
 
@@ -241,7 +238,6 @@ class _Eviction(msgspec.Struct, metaclass=Completed, rename="camel"):
 
 
 _review_decoder = msgspec.json.Decoder(_WireReview)
-_envelope_decoder = msgspec.json.Decoder(_Envelope)
 _encoder = msgspec.json.Encoder()
 
 
@@ -250,15 +246,17 @@ def parse(body: bytes) -> Request:
     try:
         review = at_any_depth(_review_decoder.decode, body, most=MOST_TOKENS)
     except msgspec.ValidationError as error:
-        _check_version(body)
-        raise ReviewError(f"the AdmissionReview is malformed: {error}") from None
+        raise ReviewError(f"the body is not an {KIND} of {API_VERSION}: {error}") from None
     except UNREADABLE as error:
         raise ReviewError(f"the body is not JSON: {error}") from None
-    if review.request is None or (review.kind, review.api_version) != (KIND, API_VERSION):
-        _check_version(body)
-        raise ReviewError("the AdmissionReview has no request")
-    if not review.request.uid:
-        raise ReviewError("the AdmissionReview has an empty request.uid")
+    if (review.kind, review.api_version) != (KIND, API_VERSION):
+        raise ReviewError(
+            f"got apiVersion {review.api_version!r}, kind {review.kind!r};"
+            f" only {KIND} of {API_VERSION} is understood:"
+            ' register the webhook with admissionReviewVersions: ["v1"]'
+        )
+    if review.request is None:
+        raise ReviewError(f"the {KIND} has no request")
     return _request(review.request)
 
 
@@ -340,19 +338,3 @@ def _request(wire: _WireRequest) -> Request:
 def _present(raw: msgspec.Raw) -> msgspec.Raw | None:
     view = memoryview(raw)
     return None if view.nbytes <= 4 and bytes(view) in (b"", b"null") else raw
-
-
-def _check_version(body: bytes) -> None:
-    """Another kind or version is the first thing to report: everything else may differ with it."""
-    try:
-        envelope = _envelope_decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise ReviewError(f"the body is not an {KIND}: {error}") from None
-    except UNREADABLE as error:
-        raise ReviewError(f"the body is not JSON: {error}") from None
-    if (envelope.kind, envelope.api_version) != (KIND, API_VERSION):
-        raise ReviewError(
-            f"got apiVersion {envelope.api_version!r}, kind {envelope.kind!r};"
-            f" only {KIND} of {API_VERSION} is understood:"
-            ' register the webhook with admissionReviewVersions: ["v1"]'
-        )
