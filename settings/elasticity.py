@@ -1,11 +1,10 @@
 """The settings of elasticity."""
 
-import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
 from settings.values import MOST, Count, Labels, Limit, Matching, Model, Name, NotZero, Period, Region
 from settings.windows import Hours, closes_at, opens_at
@@ -13,20 +12,15 @@ from settings.windows import Hours, closes_at, opens_at
 AHEAD = timedelta(days=14)
 """How far hours are followed for their end."""
 
-RESOLVER_WORDS = ("nameserver", "search", "domain", "options", "sortlist")
-"""What a line of resolv.conf may begin with, or a comment: # or ;."""
-
-_LINE = rf"[ \t\r]*([#;][ -~\t\r]*|({'|'.join(RESOLVER_WORDS)})([ \t\r][ -~\t\r]*)?)?"
-
-
-def _resolv_conf(value: object) -> object:
-    for line in value.split("\n") if isinstance(value, str) else [value]:
-        if not isinstance(line, str) or not re.fullmatch(_LINE, line):
-            raise ValueError(
-                f"{line!r} is no line of a resolv.conf; one begins with {', '.join(RESOLVER_WORDS)},"
-                " for example nameserver 10.0.0.2"
-            )
-    return value
+_WORDS = ("nameserver", "search", "domain", "options", "sortlist")
+_LINE = rf"[ \t\r]*([#;][ -~\t\r]*|({'|'.join(_WORDS)})([ \t\r][ -~\t\r]*)?)?"
+ResolvConf = Annotated[
+    str,
+    Matching(
+        rf"{_LINE}(\n{_LINE})*",
+        f"is no resolv.conf; a line begins with {', '.join(_WORDS)}, for example nameserver 10.0.0.2",
+    ),
+]
 
 
 class Switch(Model):
@@ -160,11 +154,7 @@ class ElasticitySettings(Model):
     return_home: ReturnHome = ReturnHome()
     subnets: tuple[Subnet, ...] = ()
     region: Region = ""
-    resolv_conf: Annotated[
-        str,
-        BeforeValidator(_resolv_conf),
-        WithJsonSchema({"type": "string", "pattern": rf"^{_LINE}(\n{_LINE})*$"}),
-    ] = ""
+    resolv_conf: ResolvConf = ""
 
     @property
     def tiers(self) -> list[int]:

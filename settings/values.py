@@ -196,11 +196,9 @@ def _may_sign(certificate: x509.Certificate) -> bool:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """The halves of `host:port`, `[v6 host]:port` or `:port`, whose host is "" (the caller's default)."""
-    match = re.fullmatch(r"(?:\[([^\[\]]*)\]|([^:\[\]]*)):(\d{1,5})", address, re.ASCII)
-    if not match or int(match[3]) > 65535:
-        raise ValueError(f"{address!r} is not an address to listen on; {_WAY_OUT}")
-    return match[1] or match[2] or "", int(match[3])
+    """The halves of an `Address`; the host of `:port` is "" (the caller's default)."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 _WAY_OUT = "write for example :8080 or 127.0.0.1:8080"

@@ -1,8 +1,8 @@
 """What the programs answer to probes and scrapers."""
 
 import gzip
-import json
 import os
+import platform
 import socket
 from collections.abc import Callable
 from urllib.parse import parse_qs
@@ -11,7 +11,7 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 from prometheus_client.exposition import choose_encoder
 
-from telemetry.program import BUILD
+from telemetry.program import REVISION, VERSION
 from telemetry.server import Request, Respond, Response, Server, text
 
 log = structlog.stdlib.get_logger(__name__)
@@ -20,13 +20,13 @@ Check = Callable[[], str | None]
 """None when all is well, else the problem."""
 Access = Callable[[str], Response | None]
 """None when a client with this Authorization header may read metrics, else the refusal."""
-METRICS_PATH, VERSION_PATH = "/metrics", "/version"
+METRICS_PATH = "/metrics"
 
 Gauge(
     "drawbridge_build_info",
     "1, with the version of the program as labels.",
     ["version", "revision", "python"],
-).labels(**BUILD).set(1)
+).labels(VERSION, REVISION, platform.python_version()).set(1)
 
 
 class CannotListen(Exception):
@@ -34,16 +34,13 @@ class CannotListen(Exception):
 
 
 def serve_health(address: str, *, live: Check, ready: Check) -> Server:
-    """Answer /healthz by *live*, /readyz by *ready*, and /version; CannotListen."""
+    """Answer /healthz by *live* and /readyz by *ready*; CannotListen."""
     checks = {"/healthz": live, "/readyz": ready}
 
     def respond(request: Request) -> Response:
         if check := checks.get(request.path):
             return health(check)
-        if request.path == VERSION_PATH:
-            body = json.dumps(BUILD).encode() + b"\n"
-            return Response(200, body, {"Content-Type": "application/json"})
-        return text(404, f"not found; here are {', '.join([*checks, VERSION_PATH])}")
+        return text(404, f"not found; here are {', '.join(checks)}")
 
     return serve("health.healthProbeBindAddress", address, respond)
 

@@ -1,15 +1,12 @@
 """Which version of Drawbridge runs, as the image says in its environment, and how signals end it."""
 
 import os
-import platform
 import signal
 
 from runtime import SimpleQueue, threading
 
 VERSION = os.environ.get("DRAWBRIDGE_VERSION") or "0.1.0"
 REVISION = os.environ.get("DRAWBRIDGE_REVISION") or "unknown"
-BUILD = {"version": VERSION, "revision": REVISION, "python": platform.python_version()}
-"""What /version answers, too."""
 
 
 def stop_on_signals() -> threading.Event:

@@ -319,7 +319,7 @@ BAD = {
     ),
     SUBNETS % "{id: subnet-1, zone: a-1}, {id: subnet-1, zone: a-2}": "subnets names subnet-1 more than once",
     SUBNETS % "{id: subnet-1, zone: a-1, tier: 0}": "subnets[0].tier: 0",
-    "elasticity: {resolvConf: 'nameservers 10.0.0.2'}": "'nameservers 10.0.0.2' is no line of a resolv.conf",
+    "elasticity: {resolvConf: 'nameservers 10.0.0.2'}": "'nameservers 10.0.0.2' is no resolv.conf; a line begins",
     "ingressDaemonSet: {prometheus: {url: 'prometheus:9090'}}": "url: 'prometheus:9090' is no URL that can be asked",
     "ingressDaemonSet: {prometheus: {tokenFile: token}}": "tokenFile: 'token' is not the absolute path of a file",
 }
