@@ -30,7 +30,7 @@ TARGETS = {
     "certs/rotation.py": ["tests/test_certificates_plan.py"],
     "controllers/anycast_ip/planner.py": ["tests/test_anycast_plan.py"],
     "controllers/elasticity/planner.py": [
-        "tests/test_elasticity_placement.py",
+        "tests/test_elasticity_reconciler.py",
         "tests/test_elasticity_burst.py",
         "tests/test_elasticity_failover.py",
         "tests/test_elasticity_wishes.py",

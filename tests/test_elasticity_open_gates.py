@@ -3,35 +3,75 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from api.elasticity import GATE, PLACEMENT, REASON
-from controllers.elasticity import open_gates
+from controllers.elasticity import controller, open_gates
 from controllers.elasticity.open_gates import WEBHOOK, WHY, Patience, open_all, remove_webhook
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, count_gated
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
 from kube.errors import Backoff, Invalid
+from settings import ElasticitySettings
 from tests.elasticity_world import is_gated, raw_of, raw_pod
 from tests.factories import NOW
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, FakeRecorder
+from tests.managed import lead
 from tests.misbehaving_server import Answer, Asked, refuses, serving
 from tests.tables import table
-from tests.test_elasticity_feature import PODS, Running, world
 
+PODS = "/api/v1/pods"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 OTHER_GATE = {"name": "others.example/gate"}
 DEFAULTS = Patience()
 
 
-def off() -> AbstractContextManager[Running]:
+class Running:
+    """The feature on a thread, as the leader runs it, switched off."""
+
+    def __init__(self, api: FakeAPI, server: Any) -> None:
+        self.api, self.server, self.recorder, self.stop = api, server, FakeRecorder(), threading.Event()
+        sections = {"elasticity": ElasticitySettings(enabled=False, open_gates=True)}
+        given = (controller, server.client(), lambda: sections, self.recorder, self.stop, lambda: None)
+        self.thread = threading.Thread(target=lead, args=given, daemon=True)
+
+    def create(self, *names: str, **parts: Any) -> None:
+        for name in names:
+            self.api.put(PODS, raw_pod(name, **parts))
+
+    def pods(self) -> list[dict[str, Any]]:
+        return self.api.list(PODS)
+
+    def named(self, name: str) -> dict[str, Any]:
+        return next(each for each in self.pods() if each["metadata"]["name"] == name)
+
+    def gated(self) -> set[str]:
+        return {each["metadata"]["name"] for each in self.pods() if is_gated(each)}
+
+    def annotations(self) -> dict[str, dict[str, str]]:
+        return {each["metadata"]["name"]: each["metadata"]["annotations"] for each in self.pods()}
+
+
+@contextmanager
+def off() -> Iterator[Running]:
     """The leader has not begun."""
-    return world(enabled=False, openGates=True)
+    api = FakeAPI()
+    with serving(api) as server:
+        running = Running(api, server)
+        try:
+            yield running
+        finally:
+            running.stop.set()
+            if running.thread.ident:
+                running.thread.join(30)
+                assert not running.thread.is_alive()
 
 
 def test_gates_are_opened_as_they_come_and_no_placement_is_written() -> None:

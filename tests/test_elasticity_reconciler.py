@@ -66,6 +66,8 @@ def test_a_placement_costs_one_write_and_no_read() -> None:
     world.leader.settle()
 
     assert world.placements() == {"local": 10, "super": 40}
+    world.bind_all()
+    world.leader.settle()
     assert (len(world.cluster.writes), world.leader.client.reads, world.leader.recorder.events) == (50, 0, [])
 
 

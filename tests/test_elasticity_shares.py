@@ -136,9 +136,10 @@ DEPLOYMENT, ROLLOUT = (
     },
 )
 def test_a_replica_set_of_a_rollout_knows_the_whole_of_it(annotations: dict[str, str], wanted: int) -> None:
-    found = replicated(_raw(metadata={"name": "web", "annotations": annotations}, spec={"replicas": 3}))
+    spec = {"replicas": 3, "ordinals": {"start": 5}}
+    found = replicated(_raw(metadata={"name": "web", "annotations": annotations}, spec=spec))
 
-    assert (found.wanted, found.made, found.metadata.annotations) == (wanted, 3, {})
+    assert (found.wanted, found.made, found.first, found.metadata.annotations) == (wanted, 3, 5, {})
 
 
 @table(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from api.elasticity import BURST, COST, MODE, OUR_COST, PLACEMENT, SWITCH, TAINT_KEY
 from controllers.elasticity.nodes import sorted_out
 from controllers.elasticity.snapshot import Workload
+from kube.types import NodeStatus
 from settings import ElasticitySettings
-from settings.elasticity import MaxSuperPods
-from tests.elasticity_world import HOME, World, fleet, raw_pod, super_node
+from settings.elasticity import HomeFailover, MaxSuperPods
+from tests.elasticity_world import AWAY, HOME, World, fleet, node, raw_pod, super_node
 from tests.tables import table
 
+HOSTNAME = "kubernetes.io/hostname"
 TOLERANT = {"tolerations": [{"operator": "Exists"}]}
 OF_SUPER_NODES = {"tolerations": [{"key": TAINT_KEY, "operator": "Exists"}]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -21,6 +25,8 @@ PORT = {
     "containers": [{"name": "app", "image": "app", "ports": [{"containerPort": 61000}, {"hostPort": 65534}]}]
 }
 CLAIMING = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "none"}}]}
+FAILOVER = ElasticitySettings(enabled=True, home_failover=HomeFailover(enabled=True))
+OUT = sorted_out([node(HOME), msgspec.structs.replace(super_node(), status=NodeStatus())])
 CLOSED = {"nodes": sorted_out([super_node(unschedulable=True)])}
 PINNING = {"settings": ElasticitySettings(enabled=True, placement="pin")}
 REASON = "drawbridge.io/placement-reason"
@@ -43,6 +49,8 @@ def is_kept_off(world: World, name: str) -> bool:
     {
         "no super node matches it": ({}, {"n": "0", "spec": GPU}, "local, NoMatchingSuperNode"),
         "its claim is never created": ({}, {"n": "0", "spec": CLAIMING}, "local, NotEligibleForSuperNode"),
+        "a switch keeps it": ({"switch": False}, {"n": "0"}, "local"),
+        "none would take it": ({"settings": FAILOVER, "nodes": OUT}, {"n": "0"}, "local, AllowedHomeAgain"),
         "its number is gone": ({}, {"n": None}, "local"),
         "its number is a word": ({}, {"n": "many"}, "local, BadLocalReplicas"),
         "all are pinned": (PINNING, {}, "local, kept off"),
@@ -73,6 +81,22 @@ def test_where_a_gated_pod_goes(parts: dict[str, Any], of: dict[str, Any], expec
 
     kept_off = ["kept off"] * is_kept_off(world, name)
     assert ", ".join([placed(world, name), *kept_off, *world.leader.recorder.reasons]) == expected
+
+
+def test_a_pod_is_judged_as_it_will_be() -> None:
+    """Bound to super nodes, or allowed there: then a topology spread counts local nodes, too."""
+    world = World()
+    (there,) = world.create(1, gated=False)
+    world.bind(there, AWAY)
+    like_it = {"labelSelector": {"matchLabels": {"pod-template-hash": "1"}}}
+    constraint = {"maxSkew": 1, "topologyKey": HOSTNAME, "whenUnsatisfiable": "DoNotSchedule", **like_it}
+    spread = {"topologySpreadConstraints": [constraint]}
+    stuck = world.stuck("stuck", spec=spread)
+    beyond, asking = (*world.create(1, n="0", spec=spread), *world.create(1, spec={**spread, **EKLET}))
+    world.leader.settle()
+
+    assert (placed(world, beyond), placed(world, asking)) == ("super", "super")
+    assert BURST not in world.annotations(stuck)
 
 
 NO_ROOM = "No local node has room, and"
@@ -148,7 +172,7 @@ def test_a_pinned_pod_without_room_waits_and_says_so() -> None:
 def test_a_volume_of_another_node_keeps_its_pod_local() -> None:
     world = World()
     spec = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}
-    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [HOME]}
+    expression = {"key": HOSTNAME, "operator": "In", "values": [HOME]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     volume = {"hostPath": {"path": "/data"}, "nodeAffinity": {"required": terms}}
     world.cluster.others.update(
@@ -206,6 +230,15 @@ def test_the_first_ordinals_are_local_also_after_an_update_that_begins_with_the_
     world.leader.settle()
 
     assert local(world) == {"db-0", "db-1"}
+
+
+def test_ordinals_count_from_the_first_of_the_stateful_set() -> None:
+    world = World()
+    world.cluster.workloads["owner-db"] = Workload(first=5)
+    db(world, 5, 6, 7)
+    world.leader.settle()
+
+    assert local(world) == {"db-5", "db-6"}
 
 
 def test_a_stateful_set_that_is_not_known_yet_is_waited_for_but_not_for_good() -> None:
