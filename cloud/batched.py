@@ -15,7 +15,6 @@ from cloud.errors import (
     CloudError,
     NotPermitted,
     RetryAfter,
-    StateConflict,
     TagMissing,
 )
 from cloud.types import Address, Order, Tag
@@ -263,8 +262,8 @@ class Batcher(Generic[K, V]):
 
 SENDERS = 12
 """Calls at a time of an API without batches: enough that none is missed at its rate."""
-
-Refused = Mapping[Tag, CloudError]
+TAG_SENDERS = 4
+"""Calls at a time, each with the tags of some nodes: as fast as they are taken."""
 
 
 class BatchedCloud:
@@ -290,25 +289,20 @@ class BatchedCloud:
         self.addresses_on = self._batcher(self._addresses_on, Shape(FILTER_VALUES, distance=0.3)).ask
         """All addresses of the instance, of any type."""
         self._instances = self._batcher(_found(cloud.instances), Shape(PAGE, distance=1.0))
-        self._carriers = self._batcher(self._carried, Shape(FILTER_VALUES, distance=1.0))
         self.named = self._batcher(_each(cloud.addresses_named), alone).ask
         self._allocations = self._batcher(_each(self._allocate), alone, self._quota)
         self._binds = self._batcher(_each(self._associate), alone)
         self.disassociate = self._batcher(_each(cloud.disassociate), alone).ask
-        self.release = self._batcher(_found(self._release), Shape(RELEASES, distance=1.2)).ask
+        self.release = self._batcher(self._release, Shape(RELEASES, distance=1.2)).ask
         """By its id; Gone also for an address of another account or region."""
-        self._bandwidths = self._batcher(self._set_bandwidths, Shape(RELEASES, distance=1.2))
+        self._bandwidths = self._batcher(_each(self._set_bandwidth), alone)
         # Each node has two tags.
-        self._new_tags = self._batcher(self._create_tags, Shape(5 * TAGS, distance=0.4))
-        self._old_tags = self._batcher(self._delete_tags, Shape(5 * TAGS, distance=1.0))
+        self._new_tags = self._batcher(self._create_tags, Shape(TAGS // 2, TAG_SENDERS, distance=0.4))
+        self._old_tags = self._batcher(self._delete_tags, Shape(TAGS // 2, TAG_SENDERS, distance=1.0))
 
     def instance_states(self, instances: Iterable[str]) -> list[str | None]:
         """None for each that the cloud does not list."""
         return self._instances.ask_all(instances)
-
-    def carriers(self, tags: Collection[Tag]) -> dict[Tag, Sequence[Address]]:
-        """By an index that may lag behind."""
-        return dict(zip(tags, self._carriers.ask_all(tags), strict=True))
 
     def allocate(self, order: Order) -> str:
         """The id of this token's address, as `Cloud.allocate`."""
@@ -329,8 +323,8 @@ class BatchedCloud:
     def create_tags(self, key: str, tags: Collection[Tag]) -> None:
         return self._new_tags.ask(tags, key)
 
-    def delete_tags(self, key: str, tags: Collection[Tag]) -> Refused:
-        """Those that are in use, and why; any other refusal is raised."""
+    def delete_tags(self, key: str, tags: Collection[Tag]) -> set[Tag]:
+        """Returns those that something still carries."""
         return self._old_tags.ask(tags, key)
 
     def _batcher(
@@ -351,14 +345,6 @@ class BatchedCloud:
         found = self._cloud.addresses_on(instances)
         return [tuple(each for each in found if each.instance_id == instance) for instance in instances]
 
-    def _carried(self, tags: Sequence[Tag]) -> Sequence[Sequence[Address]]:
-        found: dict[Tag, list[Address]] = {tag: [] for tag in tags}
-        for key in {key for key, _ in tags}:
-            values = {value for each, value in tags if each == key}
-            for address in self._cloud.addresses_tagged(key, values):
-                found.get((key, address.tags.get(key, "")), []).append(address)
-        return [found[tag] for tag in tags]
-
     def _allocate(self, order: Order) -> str:
         try:
             return self._cloud.allocate(order)
@@ -370,37 +356,28 @@ class BatchedCloud:
     def _associate(self, pair: tuple[str, str]) -> None:
         self._cloud.associate(*pair)
 
-    def _release(self, ids: Sequence[str]) -> Mapping[str, CloudError]:
-        refused = self._cloud.release(ids)
-        if len(refused) < len(set(ids)):
-            self._quota.try_again()  # what was given back may be had again
-        return refused
+    def _release(self, ids: Sequence[str]) -> Sequence[None]:
+        self._cloud.release(set(ids))
+        self._quota.try_again()  # what was given back may be had again
+        return [None for _ in ids]
 
-    def _set_bandwidths(self, wanted: Sequence[tuple[str, int]]) -> Sequence[CloudError | None]:
-        """One call for all that get the same."""
-        refused: dict[str, CloudError] = {}
-        for bandwidth in sorted({each for _, each in wanted}):
-            ids = [address_id for address_id, each in wanted if each == bandwidth]
-            refused |= self._cloud.set_bandwidth(ids, bandwidth)
-        return [refused.get(address_id) for address_id, _ in wanted]
+    def _set_bandwidth(self, wanted: tuple[str, int]) -> None:
+        self._cloud.set_bandwidth(*wanted)
 
-    def _create_tags(self, wanted: Sequence[Collection[Tag]]) -> Sequence[CloudError | None]:
-        tags = {tag for each in wanted for tag in each}
-        refused = self._cloud.create_tags(sorted(tags - self._existing))
+    def _create_tags(self, wanted: Sequence[Collection[Tag]]) -> Sequence[None]:
         with self._tagging:
-            self._existing |= tags - refused.keys()
-        return [next((refused[tag] for tag in tags if tag in refused), None) for tags in wanted]
+            tags = set[Tag]().union(*wanted) - self._existing
+        self._cloud.create_tags(tags)
+        with self._tagging:
+            self._existing |= tags
+        return [None for _ in wanted]
 
-    def _delete_tags(self, unwanted: Sequence[Collection[Tag]]) -> Sequence[Refused | CloudError]:
-        tags = {tag for each in unwanted for tag in each}
+    def _delete_tags(self, unwanted: Sequence[Collection[Tag]]) -> Sequence[set[Tag]]:
+        tags = set[Tag]().union(*unwanted)
         with self._tagging:
             self._existing -= tags
-        refused = self._cloud.delete_tags(tags)
-        mine = [{tag: refused[tag] for tag in tags if tag in refused} for tags in unwanted]
-        return [
-            next((error for error in each.values() if not isinstance(error, StateConflict)), each)
-            for each in mine
-        ]
+        in_use = self._cloud.delete_tags(tags)
+        return [set(each) & in_use.keys() for each in unwanted]
 
 
 def _each(call: Callable[[K], V]) -> Callable[[Sequence[K]], Sequence[V]]:

@@ -14,20 +14,19 @@ from cloud import apis, responses
 from cloud.apis import Api
 from cloud.caller import Caller, Timeouts, Timing
 from cloud.credentials import source_of
-from cloud.errors import ITEM_REFUSED, PERHAPS_FOR_ALL, CloudError, Gone, NotConfigured, TagExists
+from cloud.errors import Gone, NotConfigured, StateConflict, TagExists
 from cloud.responses import ListenerRow, TargetRow
 from cloud.transport import Transport
 from cloud.types import ADDRESS_TYPES, ELASTIC, Address, Backend, Order, Quota, Tag, backend_key
 from runtime import time
 from settings import CloudSettings
 
-K = TypeVar("K")
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 PAGE = 100
 FILTER_VALUES = 100
 RELEASES = 20
-"""The cloud documents no limit; the smallest that any of its batches has. Changes of bandwidths have none, either."""
+"""The cloud documents no limit; the smallest that any of its batches has."""
 TAGS = 10
 PASSES = 3
 ENOUGH = 2
@@ -121,51 +120,32 @@ class Cloud:
         """Begin to unbind. The address must be BIND or BIND_ENI."""
         self._call(apis.DISASSOCIATE, {"AddressId": address_id}, responses.Done)
 
-    def release(self, ids: Collection[str]) -> dict[str, CloudError]:
-        """Give back addresses that are UNBIND, permanently; returns those that were refused, and why.
+    def release(self, ids: Collection[str]) -> None:
+        """Give back addresses that are UNBIND, permanently; one that is refused spoils it for all.
 
-        One of another account is Gone, as one is that was released. When the outcome of a call is not known, that is
-        raised.
+        One of another account is Gone, as one is that was released.
         """
-        return self._each(apis.RELEASE, lambda some: {"AddressIds": some}, ids, RELEASES)
+        self._call(apis.RELEASE, {"AddressIds": sorted(ids)}, responses.Done)
 
-    def set_bandwidth(self, ids: Collection[str], bandwidth: int) -> dict[str, CloudError]:
-        """Give addresses so many Mbps, bound or not; returns those that were refused, and why."""
+    def set_bandwidth(self, address_id: str, bandwidth: int) -> None:
+        """In Mbps, bound or not."""
+        asked = {"AddressIds": [address_id], "InternetMaxBandwidthOut": bandwidth}
+        self._call(apis.MODIFY_BANDWIDTH, asked, responses.Done)
 
-        def asked(some: Sequence[str]) -> Mapping[str, object]:
-            return {"AddressIds": some, "InternetMaxBandwidthOut": bandwidth}
+    def create_tags(self, tags: Collection[Tag]) -> None:
+        """Make sure that they can be carried; one that is there is as good."""
+        in_halves(lambda some: self._tag(apis.CREATE_TAGS, some), sorted(tags), (TagExists,), size=TAGS)
 
-        return self._each(apis.MODIFY_BANDWIDTH, asked, ids, RELEASES)
-
-    def create_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
-        """Make sure that they can be carried; one that is there is as good. Returns those that cannot be created."""
-        refused = self._each(apis.CREATE_TAGS, _tags, tags, TAGS, TagExists)
-        return {tag: error for tag, error in refused.items() if not isinstance(error, TagExists)}
-
-    def delete_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
+    def delete_tags(self, tags: Collection[Tag]) -> dict[Tag, StateConflict]:
         """Returns those that cannot go, because something still carries them; one that is gone is deleted."""
-        refused = self._each(apis.DELETE_TAGS, _tags, tags, TAGS)
-        return {tag: error for tag, error in refused.items() if not isinstance(error, Gone)}
+        refused = in_halves(
+            lambda some: self._tag(apis.DELETE_TAGS, some), sorted(tags), (Gone, StateConflict), size=TAGS
+        )
+        return {tag: error for tag, error in refused.items() if isinstance(error, StateConflict)}
 
-    def _each(
-        self,
-        api: Api,
-        asked: Callable[[Sequence[K]], Mapping[str, object]],
-        items: Collection[K],
-        size: int,
-        *also: type[CloudError],
-    ) -> dict[K, CloudError]:
-        """Call *api* for all items, with what is *asked* for some; returns the refused."""
-
-        def call(some: Sequence[K]) -> None:
-            self._call(api, asked(some), responses.Done)
-
-        distinct = list(dict.fromkeys(items))
-        spoiling: tuple[type[CloudError], ...] = (*ITEM_REFUSED, *also)
-        refused = in_halves(call, distinct, spoiling, general=PERHAPS_FOR_ALL, size=size)
-        if without_keys := [error for error in refused.values() if isinstance(error, NotConfigured)]:
-            raise without_keys[0]
-        return refused
+    def _tag(self, api: Api, tags: Sequence[Tag]) -> None:
+        asked = [{"TagKey": key, "TagValue": value} for key, value in tags]
+        self._call(api, {"Tags": asked}, responses.Done)
 
     def _filtered(self, filters: Mapping[str, Sequence[str]]) -> list[Address]:
         asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
@@ -175,10 +155,6 @@ class Cloud:
         whole = {**asked, "Limit": PAGE, "Offset": offset}
         answer = self._call(apis.DESCRIBE_ADDRESSES, whole, responses.Addresses)
         return [row.value() for row in answer.address_set], answer.total_count
-
-
-def _tags(some: Sequence[Tag]) -> Mapping[str, object]:
-    return {"Tags": [{"TagKey": key, "TagValue": value} for key, value in some]}
 
 
 def _allocation(order: Order) -> dict[str, object]:

@@ -48,12 +48,7 @@ def test_any_number_of_ids_is_asked_for_a_hundred_at_a_time() -> None:
 def test_to_ask_for_nothing_asks_nothing() -> None:
     fake = FakeTransport()
     ours = cloud(fake)
-    assert (ours.addresses([]), ours.addresses_on([]), ours.instances([]), ours.release([])) == (
-        [],
-        [],
-        {},
-        {},
-    )
+    assert (ours.addresses([]), ours.addresses_on([]), ours.instances([])) == ([], [], {})
     ours.create_tags([])
     assert fake.asked == []
 

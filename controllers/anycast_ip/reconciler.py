@@ -693,11 +693,11 @@ class Actions(_Parts):
             self._settle = max(SETTLE, 0.98 * self._settle)
         elif not tries:
             self._settle = min(LONGEST_SETTLE, max(self._settle, 2 * waited))
-        if kept := in_use.keys() - (self._of_others(in_use) if tries >= LAGS else set()):
+        if kept := in_use - (self._of_others(in_use) if tries >= LAGS else set()):
             pause = waits.again(uid, Action.UNTAG)
             if tries < LAGS:
                 return pause
-            error = StateConflict("Attached", f"tags {set(kept)} are in use", action="DeleteTags")
+            error = StateConflict("Attached", f"tags {kept} are in use", action="DeleteTags")
             raise RetryAfter(error, pause)
         self._claims.end_order(claim.token)
         self._forget(snapshot, step)
@@ -711,7 +711,8 @@ class Actions(_Parts):
 
     def _of_others(self, tags: Collection[Tag]) -> set[Tag]:
         """Of tags that cannot be deleted for long, those that only addresses of others carry."""
-        carriers = self._cloud.carriers(tags)
+        cloud = self._inventory.cloud
+        carriers = {(key, value): cloud.addresses_tagged(key, [value]) for key, value in tags}
         return {tag for tag, found in carriers.items() if found and all(map(self._is_of_others, found))}
 
     def _is_of_others(self, carrier: Address) -> bool:
