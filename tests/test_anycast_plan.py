@@ -197,6 +197,8 @@ def test_an_address_is_unbound_from_an_instance_that_runs_while_the_brake_is_off
         pytest.param(GATED, UNORDERED, Action.TAG, id="claimed"),
         pytest.param(GATED, Order(in_doubt=False, tagged=True), Action.ALLOCATE, id="tagged"),
         pytest.param(GATED, Order(tagged=True), Action.ALLOCATE, id="perhaps ordered"),
+        pytest.param(GATED, Order(in_doubt=False, outdated=True), Action.RENEW, id="other terms are wanted"),
+        pytest.param(GATED, Order(tagged=True, outdated=True), Action.ALLOCATE, id="perhaps ordered on other terms"),
         pytest.param(GATED, Order(refused=True), Action.FIND, id="token refused"),
         pytest.param(GATED, Order(refused=True, nothing_for=0), Action.FIND, id="token refused, nothing found yet"),
         pytest.param(GATED, Order(refused=True, nothing_for=LAG), Action.RENEW, id="token of nothing"),
@@ -276,7 +278,7 @@ def test_an_order_says_what_is_configured_and_whose_it_is() -> None:
             "internet_charge_type": "",
         }
     )
-    order = order_for(ORDERED, settings, UUID)
+    order = order_for(claim_for(GATED, settings, NOW), settings, UUID)
 
     assert (order.type, order.bandwidth, order.charge_type, order.zone) == (
         "HighQualityEIP",
@@ -289,7 +291,7 @@ def test_an_order_says_what_is_configured_and_whose_it_is() -> None:
 
 
 def test_each_order_has_a_separate_token_and_an_heir_takes_the_order_over() -> None:
-    later = renewed(ORDERED, NOW + timedelta(seconds=1))
+    later = renewed(ORDERED, NOW + timedelta(seconds=1), ORDERED.terms)
     heir = inherited(ORDERED, node(uid="u2"))
 
     assert later.token != ORDERED.token

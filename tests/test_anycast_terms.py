@@ -12,7 +12,8 @@ from cloud.types import Address
 from controllers.anycast_ip.claim import Terms, claim_for, is_paid_as, order_for, terms_for
 from controllers.anycast_ip.planner import bound_annotations, plan
 from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
-from dev.lab.cloud import Knobs
+from dev.lab.cloud import Knobs, envelope
+from dev.lab.cloud.envelope import Fault
 from kube.types import Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
@@ -46,8 +47,8 @@ def node(*, closed: bool = True, annotations: dict[str, str] | None = None, **la
 @pytest.mark.parametrize(
     ("settings", "labels", "expected"),
     [
-        pytest.param(SETTINGS, {"net": "wide"}, None, id="no entries"),
-        pytest.param(BOTH, {}, None, id="no entry selects it"),
+        pytest.param(SETTINGS, {"net": "wide"}, Terms(100), id="no entries"),
+        pytest.param(BOTH, {}, Terms(100), id="no entry selects it"),
         pytest.param(BOTH, {"net": "wide"}, Terms(500), id="a bandwidth"),
         pytest.param(BOTH, {"net": "package"}, Terms(100, "BANDWIDTH_PACKAGE", "bwp-1"), id="a package"),
         pytest.param(
@@ -75,7 +76,7 @@ def node(*, closed: bool = True, annotations: dict[str, str] | None = None, **la
     ],
 )
 def test_the_labels_of_a_node_decide_about_its_terms(
-    settings: AnycastIPSettings, labels: dict[str, str], expected: Terms | None
+    settings: AnycastIPSettings, labels: dict[str, str], expected: Terms
 ) -> None:
     assert terms_for(node(**labels), settings) == expected
 
@@ -156,6 +157,25 @@ def test_a_refusal_delays_no_node_and_is_said() -> None:
     lab.run(lambda: width(lab, "n2") == 500, 400, "wide")
 
     assert lab.is_open("n2")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_terms_that_the_cloud_rejects_are_put_right_for_those_who_wait(restarted: bool) -> None:
+    lab = lab_with(with_entries(PACKAGED))
+    answer = lab.sender._answer
+
+    def reject(api: Any, params: Any) -> tuple[bytes, str]:
+        if params.get("BandwidthPackageId") == "bwp-1":
+            return envelope.failure(Fault("InvalidParameterValue.BandwidthPackageNotFound", ""), "r"), "X"
+        return answer(api, params)
+
+    lab.sender._answer = reject  # type: ignore[method-assign]
+    lab.join(net="package")
+    lab.run(lambda: lab.said() == ("False", "FailedAllocateAnycastIp"), 60, "rejected")
+    lab.settings = with_entries({**PACKAGED, "bandwidthPackageID": "bwp-2"})
+    if restarted:
+        lab.start()
+    lab.run(lab.all_open, 300, "open")
 
 
 def test_a_spare_that_serves_no_node_any_more_is_replaced() -> None:

@@ -25,7 +25,7 @@ from cli.explain.kinds import Event, Explanation, Kind, event_table, events_abou
 from cli.explain.prediction import Question, Snapshot, change_of, creation_of, predict, question_table
 from cli.inventory import Inventory
 from cli.output import Part, Table, age, moment, title
-from controllers.anycast_ip.claim import terms_for, terms_of_all
+from controllers.anycast_ip.claim import terms_for
 from kube.resources import NODES
 from kube.types import Node, Taint, is_super
 from settings import AnycastIPSettings
@@ -125,11 +125,10 @@ def terms_in_words(node: Node, settings: AnycastIPSettings) -> str:
     """Empty where all nodes have the same, and for nodes that need no address."""
     if not settings.enabled or not settings.addresses or not wanted(node, settings):
         return ""
-    found = terms_for(node, settings)
-    terms = found or terms_of_all(settings)
+    terms = terms_for(node, settings)
     width = f"{terms.bandwidth} Mbps" if terms.bandwidth else "the bandwidth that the cloud gives"
     paid = " ".join(filter(None, (terms.charge_type, terms.bandwidth_package))) or "paid as the account is"
-    return f"{width}, {paid}, {'by an entry of' if found else 'by no entry of'} anycastIP.addresses"
+    return f"{width}, {paid}"
 
 
 def questions(node: Raw, snapshot: Snapshot) -> Iterator[Question]:

@@ -58,11 +58,11 @@ class Claim(msgspec.Struct, metaclass=Completed, frozen=True, kw_only=True):
     not *ours* was found on the instance, and is never released. *labels* are those for which the node needs one,
     none if it never did; *releasing*: the address may be missing from lists. A cluster restored from a backup has
     another *cluster*.
-    Since *pooled*, the address waits for the next node, or was ordered to do so. *terms* are what is ordered, None the
-    settings for all nodes. An address that is *lent* was adopted by its tags, is used like ours, and never released;
-    *ours* is false. Since *refused*, each order was refused because of a quota; it stays while the node is open without
-    an address. *ip* is that of an address that is idle, for people: the node that used it last, if any, no longer
-    shows it.
+    Since *pooled*, the address waits for the next node, or was ordered to do so. *terms* are what is ordered: an order
+    that is repeated is the same. An address that is *lent* was adopted by its tags, is used like ours, and never
+    released; *ours* is false. Since *refused*, each order was refused because of a quota; it stays while the node is
+    open without an address. *ip* is that of an address that is idle, for people: the node that used it last, if any, no
+    longer shows it.
     """
 
     uid: Text
@@ -78,7 +78,7 @@ class Claim(msgspec.Struct, metaclass=Completed, frozen=True, kw_only=True):
     releasing: bool = False
     cluster: str = ""
     pooled: Moment | None = None
-    terms: Terms | None = None
+    terms: Terms = Terms()
     lent: bool = False
     ip: str = ""
     refused: Moment | None = None
@@ -110,17 +110,19 @@ def bound_to(address: Address) -> str:
 
 def claim_for(node: Node, settings: AnycastIPSettings, now: datetime) -> Claim:
     """One whose address is still to be ordered."""
-    claim = _ordered(node.metadata.uid, node.metadata.name, instance_of(node), settings, now)
-    labels = settings.node_labels if wanted(node, settings) else {}
-    return replace(claim, labels=labels, terms=terms_for(node, settings))
+    terms, labels = terms_for(node, settings), settings.node_labels if wanted(node, settings) else {}
+    claim = _ordered(node.metadata.uid, node.metadata.name, instance_of(node), terms, settings, now)
+    return replace(claim, labels=labels)
 
 
 def spare_for(uid: str, settings: AnycastIPSettings, now: datetime) -> Claim:
     """One whose address is still to be ordered, for the pool; *uid* is that of no node."""
-    return replace(_ordered(uid, POOL, POOL, settings, now), pooled=now)
+    return replace(_ordered(uid, POOL, POOL, terms_for(None, settings), settings, now), pooled=now)
 
 
-def _ordered(uid: str, node: str, instance: str, settings: AnycastIPSettings, now: datetime) -> Claim:
+def _ordered(
+    uid: str, node: str, instance: str, terms: Terms, settings: AnycastIPSettings, now: datetime
+) -> Claim:
     return Claim(
         uid=uid,
         node=node,
@@ -129,6 +131,7 @@ def _ordered(uid: str, node: str, instance: str, settings: AnycastIPSettings, no
         name=f"{settings.cluster_id}-aia-{uid[:12]}",
         asked=now,
         tags=_tags(node, instance),
+        terms=terms,
     )
 
 
@@ -168,7 +171,7 @@ def with_address(claim: Claim, address: Address, cluster_uuid: str) -> Claim:
     return replace(claim, address=address.id, ours=ours, tags=tags)
 
 
-def renewed(claim: Claim, now: datetime, terms: Terms | None = None) -> Claim:
+def renewed(claim: Claim, now: datetime, terms: Terms) -> Claim:
     """*claim* on another address, still to be ordered, with the tags of the former order, to be deleted some day."""
     tags = _tags(claim.node, claim.instance)  # last, because they are what the order names
     return replace(
@@ -211,7 +214,7 @@ def _token(uid: str, now: datetime) -> str:
 
 
 def order_for(claim: Claim, settings: AnycastIPSettings, cluster_uuid: str) -> Order:
-    terms = claim.terms or terms_of_all(settings)
+    terms = claim.terms
     return Order(
         token=claim.token,
         type=settings.address_type,
@@ -251,15 +254,11 @@ def read(found: ConfigMap) -> Claim:
     raise ValueError(f"ConfigMap {name}, data.{FIELD}: {why}; delete it when its address is gone")
 
 
-def terms_of_all(settings: AnycastIPSettings) -> Terms:
-    """Those of nodes that no entry of the settings selects."""
-    return Terms(settings.bandwidth or 0, settings.internet_charge_type, settings.bandwidth_package_id)
-
-
-def terms_for(node: Node, settings: AnycastIPSettings) -> Terms | None:
-    """Those of the first entry that selects *node*; None when none does."""
+def terms_for(node: Node | None, settings: AnycastIPSettings) -> Terms:
+    """Those of the first entry that selects *node*, else those of all, as for a spare."""
+    labels = node.metadata.labels if node else {}
     for each in settings.addresses:
-        if each.node_selector.items() <= node.metadata.labels.items():
+        if each.node_selector.items() <= labels.items():
             # A package belongs to a way to pay: with another way, that of all nodes is no default.
             is_paid_alike = each.internet_charge_type in ("", settings.internet_charge_type)
             return Terms(
@@ -267,7 +266,7 @@ def terms_for(node: Node, settings: AnycastIPSettings) -> Terms | None:
                 each.internet_charge_type or settings.internet_charge_type,
                 each.bandwidth_package_id or (settings.bandwidth_package_id if is_paid_alike else ""),
             )
-    return None
+    return Terms(settings.bandwidth or 0, settings.internet_charge_type, settings.bandwidth_package_id)
 
 
 def terms_of(address: Address) -> Terms:
@@ -283,7 +282,7 @@ def is_paid_as(found: Terms, wanted: Terms) -> bool:
 def is_current(address: Address, claim: Claim, settings: AnycastIPSettings) -> bool:
     """Whether it is what would be ordered in its place in the pool; what a node had may serve one on other terms."""
     is_spare = claim.node == POOL and not claim.lent and bool(settings.addresses)
-    is_paid = not is_spare or is_paid_as(terms_of(address), terms_of_all(settings))
+    is_paid = not is_spare or is_paid_as(terms_of(address), terms_for(None, settings))
     return address.type == settings.address_type and is_paid
 
 
@@ -291,7 +290,7 @@ def wanted_bandwidth(node: Node, settings: AnycastIPSettings) -> int:
     """What the address of *node* should have, in Mbps; 0 when it stays as it was ordered."""
     if not settings.addresses:
         return 0
-    return (terms_for(node, settings) or terms_of_all(settings)).bandwidth
+    return terms_for(node, settings).bandwidth
 
 
 def is_usable(address: Address, settings: AnycastIPSettings) -> bool:

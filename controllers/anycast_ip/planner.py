@@ -268,8 +268,8 @@ def _plan_order(snapshot: Snapshot) -> Step:
         return Step(Action.RECORD, address=order.found)
     if offer and (order.is_void or not order.in_doubt):
         return Step(Action.TAKE)
-    if order.refused:
-        return Step(Action.RENEW if order.is_void else Action.FIND)
+    if order.refused or (order.outdated and not order.in_doubt):
+        return Step(Action.RENEW if order.is_void or not order.in_doubt else Action.FIND)
     if rival:
         return Step(Action.FIND) if order.in_doubt and not order.is_void else _wait_for(rival)
     is_looked_up = order.nothing_for is not None and snapshot.node and not offer

@@ -59,7 +59,6 @@ from controllers.anycast_ip.claim import (
     taken,
     terms_for,
     terms_of,
-    terms_of_all,
     wanted_bandwidth,
     with_address,
 )
@@ -273,7 +272,7 @@ class Reader(_Parts):
         if not node or not is_tainted(node) or uid not in self._nodes.wanted:
             self._memory.egress.end(uid)  # it belongs to one wait of the node
         related, seen, pool = self._related(node, claim), self._listed(node, claim), self._pool(node, claim)
-        order = self._order(claim) if claim and not claim.address else Order()
+        order = self._order(node, claim) if claim and not claim.address else Order()
         seconds = self._settings().allow_list.wait
         announcement = self._memory.announcements.of(claim.address, seconds) if claim and seconds else None
         egress = self._memory.egress.of(uid)
@@ -285,7 +284,7 @@ class Reader(_Parts):
             pooled = self._claims.having(POOLED)
             # What serves no node takes no place from others.
             counted = [each for each in pooled if not self._sources.is_outdated(each)]
-            kind = f"{settings.address_type} {terms_of_all(settings)}"
+            kind = f"{settings.address_type} {terms_for(None, settings)}"
             unchanged = self._memory.waits.seconds(claim.uid, Action.KEEP, kind)
             stays = not claim.lent and (is_recent(claim, settings.pool, now) or unchanged < SLIP)
             return Pool(has_place=has_place(claim, counted, settings.pool, now), stays_anyway=stays)
@@ -304,9 +303,8 @@ class Reader(_Parts):
             return False
         if listed and not is_usable(listed, settings):
             return False
-        found = terms_of(listed) if listed else offer.terms or terms_of_all(settings)
-        wanted_ = terms_for(node, settings) or terms_of_all(settings)
-        return not settings.addresses or is_paid_as(found, wanted_)
+        found = terms_of(listed) if listed else offer.terms
+        return not settings.addresses or is_paid_as(found, terms_for(node, settings))
 
     def read(self, snapshot: Snapshot, action: Action) -> Snapshot:
         """*snapshot* with the answer to what *action* asks, and the pool as it is by then. CloudError, RetryAfter."""
@@ -388,9 +386,11 @@ class Reader(_Parts):
         others = self._claims.having(claim.address or claim.token)
         return any(precedence(each) > precedence(claim) or not self._is_leaving(each) for each in others)
 
-    def _order(self, claim: Claim) -> Order:
+    def _order(self, node: Node | None, claim: Claim) -> Order:
+        is_needed = node is not None or claim.node == POOL
         return Order(
             age=(self._clocks.now() - claim.asked).total_seconds(),
+            outdated=is_needed and claim.terms != terms_for(node, self._settings()),
             in_doubt=claim.token not in self._claims.unsent,
             refused=claim.token in self._claims.refused,
             exhausted=claim.token in self._claims.exhausted,
@@ -508,8 +508,7 @@ class Actions(_Parts):
 
     def _renew(self, snapshot: Snapshot, _: Step) -> None:
         claim, node = present(snapshot.claim), snapshot.node
-        terms = terms_for(node, self._settings()) if node else claim.terms
-        new = renewed(claim, self._clocks.now(), terms)
+        new = renewed(claim, self._clocks.now(), terms_for(node, self._settings()))
         if node and is_open_without(node):  # and stays so
             new = replace(new, refused=claim.refused)
         self._claims.put_order(new)
@@ -614,9 +613,11 @@ class Actions(_Parts):
         except TokenRefused:
             self._claims.refused.add(claim.token)
             raise
-        except (RetryAfter, Rejected, TagMissing):
+        except (RetryAfter, Rejected, TagMissing) as error:
             if not was_in_doubt:
                 self._claims.unsent.add(claim.token)
+            elif isinstance(error, Rejected):  # by what it says, which may be right in another one by now
+                self._claims.refused.add(claim.token)
             raise
         self._claims.put(replace(claim, address=address))
         self._claims.end_order(claim.token)

@@ -103,13 +103,15 @@ LAG = 60.0
 class Order:
     """*age* is in seconds since the order was meant to go out; *in_doubt*: it may have reached the cloud.
 
-    *refused*: the cloud takes its token no more; *exhausted*: a quota has been used up for long; *tagged*: its tags
-    exist. By its name was *found* an address, or for so many seconds *nothing*; both are None before a look.
+    *refused*: the cloud will not take it any more; *outdated*: other terms are wanted by now; *exhausted*: a quota has
+    been used up for long; *tagged*: its tags exist. By its name was *found* an address, or for so many seconds
+    *nothing*; both are None before a look.
     """
 
     age: float = 0.0
     in_doubt: bool = True
     refused: bool = False
+    outdated: bool = False
     exhausted: bool = False
     tagged: bool = False
     found: Address | None = None
