@@ -243,7 +243,7 @@ class Status(Value, frozen=True):
     drain_requests: dict[str, str] = {}
     """By node: when an eviction of one of its pods was first denied. The webhook writes it."""
     evictable_nodes: dict[str, str] = {}
-    """By node: since when evictions may pass, after all graces and confirmations."""
+    """By node: since when evictions may pass: it is detached, or that has taken too long."""
 
     def condition(self, kind: str) -> Condition:
         """An empty one before it is reported."""

@@ -60,7 +60,7 @@ from controllers.ingress_daemonset.drift import (
 from kube.types import rfc3339
 
 LINGER = timedelta(seconds=60)
-"""A node stays detached for so long after the last denied eviction, so that it can be retried."""
+"""A node stays detached for so long after evictions pass in any case, so that they can be retried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,8 @@ class NodeRollout(Detachment):
         """Whether the request has timed out; on a node that is cordoned or about to be deleted it does not."""
         if self.node.cordoned or self.node.to_be_deleted:
             return False
-        return drain_ends_at(self.resource, self.node.name, self.drain_requested, self.writes) <= now
+        name, requested = self.node.name, self.drain_requested
+        return drain_times_out_at(self.resource, name, requested, self.writes) + LINGER <= now
 
     def may_evict(self, now: datetime) -> bool:
         """Whether evictions from it may pass; once they may, they do while it stays detached."""
@@ -353,13 +354,14 @@ def _place(template: dict[str, Any]) -> tuple[Any, Any]:
     return (template.get("spec") or {}).get("nodeName"), labels.get(NODE_LABEL)
 
 
-def drain_ends_at(resource: IngressDaemonSet, node: str, requested: str, writes: Writes) -> datetime:
-    """When a request ends on a *node* that is not cordoned; an unreadable one has ended."""
+def drain_times_out_at(resource: IngressDaemonSet, node: str, requested: str, writes: Writes) -> datetime:
+    """From when evictions from *node* pass in any case; an unreadable request has timed out.
+
+    By this clock alone: those of webhook servers may differ from it, and from each other.
+    """
     if (asked := time_of(requested)) is None:
         return LONG_AGO
-    # By our clock: one that a slow clock wrote would be cleared at once, and be made again by the next eviction.
-    began = writes.began(asked, Target("Node", "", node))
-    return after(began, resource.spec.drain_timeout_seconds) + LINGER
+    return after(writes.began(asked, Target("Node", "", node)), resource.spec.drain_timeout_seconds)
 
 
 def why(rollout: NodeRollout, now: datetime) -> str:
@@ -379,7 +381,7 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
             return f"Deployment {name} {what}: delete or rename it"
         case Phase.DETACHING:
             return "the rollout is paused" if rollout.resource.spec.paused else _detaching(rollout, now)
-        case Phase.DRAINING if rollout.evictable:
+        case Phase.DRAINING if rollout.evictable and rollout.in_flight:
             return "it is detached to be drained: its pods may be evicted"
         case Phase.DRAINING if not rollout.in_flight:
             return "it is to be drained, and waits for room in maxUnavailableNodes"

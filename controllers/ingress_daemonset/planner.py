@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, FINALIZER
 from api.ingress_daemonset.status import Phase, Status
-from api.ingress_daemonset.types import suspended_until, time_of
-from controllers.ingress_daemonset.children import LONG_AGO, Action, change, target
+from api.ingress_daemonset.types import suspended_until
+from controllers.ingress_daemonset.children import Action, change, target
 from controllers.ingress_daemonset.drift import Altered
-from controllers.ingress_daemonset.nodes import Clearance, NodeRollout, drain_ends_at, node_actions
+from controllers.ingress_daemonset.nodes import (
+    LINGER,
+    Clearance,
+    NodeRollout,
+    drain_times_out_at,
+    node_actions,
+)
 from controllers.ingress_daemonset.pacing import Query, suspended
 from controllers.ingress_daemonset.rollout import Rollout, Snapshot
 from controllers.ingress_daemonset.status import Unconfirmed, Undrained, status_of, unconfirmed, undrained
@@ -44,10 +50,6 @@ class Plan:
     @property
     def actions(self) -> tuple[Action, ...]:
         return tuple(action for step in self.steps for action in step)
-
-
-AHEAD = timedelta(seconds=10)
-"""By how much the clock of the webhook server that wrote a request may be ahead of this one."""
 
 
 def plan(snapshot: Snapshot, before: Sequence[NodeRollout] = ()) -> Plan:
@@ -104,7 +106,7 @@ def _single_actions(rollout: Rollout) -> Iterable[Action]:
 
 
 def _drains(rollout: Rollout) -> Iterable[Action]:
-    """Say in the status which nodes may be drained, clear requests that have ended, and correct those of the future.
+    """Say in the status from which nodes evictions may pass, and clear requests that have ended.
 
     Only for this version of it: the webhook writes requests there meanwhile.
     """
@@ -112,21 +114,26 @@ def _drains(rollout: Rollout) -> Iterable[Action]:
     requests, evictable = resource.stored.drain_requests, resource.stored.evictable_nodes
     by_node = {node.node.name: node for node in rollout.nodes}
 
+    def times_out_at(name: str) -> datetime:
+        return drain_times_out_at(resource, name, requests[name], rollout.writes)
+
     def has_ended(name: str) -> bool:
         if name in by_node:
             return by_node[name].drain_is_over(now)
-        return drain_ends_at(resource, name, requests[name], rollout.writes) <= now
+        return times_out_at(name) + LINGER <= now
 
     ended = {name for name in requests if not detaches or has_ended(name)}
     wanted = {name for name, node in by_node.items() if node.may_evict(now)}
     if detaches:
-        # Those nodes have nothing of ours that could be detached.
-        wanted |= requests.keys() - by_node.keys() - {each.held.node for each in rollout.departures} - ended
+        # The others have nothing of ours that could be detached.
+        detachable = by_node.keys() | {each.held.node for each in rollout.departures}
+        wanted |= {
+            name for name in requests.keys() - ended if name not in detachable or times_out_at(name) <= now
+        }
     moment = f"{now:%Y-%m-%dT%H:%M:%SZ}"
     added = dict.fromkeys(sorted(wanted - evictable.keys()), moment)
-    early = [name for name, at in requests.items() if (time_of(at) or LONG_AGO) > now + AHEAD]
     status = {
-        DRAIN_REQUESTS: dict.fromkeys(sorted(early), moment) | dict.fromkeys(sorted(ended)),
+        DRAIN_REQUESTS: dict.fromkeys(sorted(ended)),
         EVICTABLE_NODES: dict.fromkeys(sorted(evictable.keys() - wanted)) | added,
     }
     if parts := {name: part for name, part in status.items() if part}:
@@ -149,8 +156,9 @@ def _steps(rollout: Rollout) -> Iterable[Step]:
 def _requeue_at(rollout: Rollout) -> datetime | None:
     resource, now, failures = rollout.resource, rollout.now, rollout.failures
     waits = [each.goes_at for each in rollout.departures]
-    requests = resource.stored.drain_requests.items()
-    waits += [drain_ends_at(resource, node, requested, rollout.writes) for node, requested in requests]
+    for name, requested in resource.stored.drain_requests.items():
+        times_out_at = drain_times_out_at(resource, name, requested, rollout.writes)
+        waits += [times_out_at, times_out_at + LINGER]
     waits += [failures.ends_at(node) for node in failures.nodes]
     waits.append(suspended_until(resource, now))
     if rollout.canary:

@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
-from dev.judge.edge import drain_timeout
+from dev.judge.edge import SOON, drain_timeout
 from dev.judge.placement import SUPER_NODES
 from dev.simulator import objects
 from dev.simulator.models.autoscaler import OWN as AUTOSCALED
@@ -193,9 +193,8 @@ def drain(world: World, name: str, pause: float, *, leaves: bool) -> None:
 
     def act() -> None:
         end = world.kernel.now + LONGEST_DRAIN
-        pods = dict.fromkeys(
-            (each["metadata"]["uid"] for each in world.api.peek(PODS) if _is_drained(each, name)), math.inf
-        )
+        drained = (each for each in world.api.peek(PODS) if _is_drained(each, name))
+        pods = {each["metadata"]["uid"]: ("", math.inf) for each in drained}
         while _evict_all(world, name, pods) and world.kernel.now < end:
             world.kernel.sleep(DRAIN_RETRY)
         excuse(world, [name], pause)
@@ -214,10 +213,10 @@ def drain(world: World, name: str, pause: float, *, leaves: bool) -> None:
     world.kernel.spawn(act, f"drain of {name}", world.kernel.system)
 
 
-def _evict_all(world: World, node: str, pods: dict[str, float]) -> bool:
+def _evict_all(world: World, node: str, pods: dict[str, tuple[str, float]]) -> bool:
     """Whether some of these are left, as `kubectl drain --ignore-daemonsets --force` sees it.
 
-    With each is when its eviction was first denied by us.
+    With each is when its eviction was first denied by us, while which leader worked.
     """
     left = [each for each in world.api.peek(PODS) if each["metadata"]["uid"] in pods]
     for each in left:
@@ -234,15 +233,18 @@ def _evict_all(world: World, node: str, pods: dict[str, float]) -> bool:
         except KubeError as error:
             world.note("kubectl", f"{metadata['name']} is not evicted: {error}")
             if "drainTimeoutSeconds" in str(error):
-                pods[metadata["uid"]] = since = min(pods[metadata["uid"]], world.kernel.now)
-                _check_wait(world, metadata["name"], world.kernel.now - since)
+                leader, since = pods[metadata["uid"]]
+                if math.isinf(since) or leader != world.leader():
+                    pods[metadata["uid"]] = world.leader(), world.kernel.now
+                else:
+                    _check_wait(world, metadata["name"], world.kernel.now - since)
     return bool(left)
 
 
 def _check_wait(world: World, pod: str, seconds: float) -> None:
-    """Since the first denial; the time of one replica is compared with the clock of another one: documented."""
+    """Since the first denial while one leader worked, which counts by its own clock."""
     longest = max(drain_timeout(each) for each in world.api.peek(INGRESS_DAEMONSETS))
-    if seconds > longest + max(world.skews) - min(world.skews) + DRAIN_RETRY:
+    if seconds > longest + SOON + DRAIN_RETRY:
         world.outside.judge.find(EVICTED, world.kernel.now, f"{pod} after {seconds:.0f} s")
 
 

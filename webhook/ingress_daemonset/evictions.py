@@ -1,4 +1,7 @@
-"""Deny evictions of an IngressDaemonSet's pod until its node is detached, or the time for that is over."""
+"""Deny evictions of an IngressDaemonSet's pod until its node is detached, or the time for that is over.
+
+The leader says so, by its own clock; where none works, they pass by that of this server, `FALL_BACK` later.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from webhook.admission import Decision, Request, allow, deny, is_dry_run
 REVISION = "pod-template-hash"
 RETRY_SECONDS = 3
 """Sent with a denial: client-go retries such a request by itself, and kubectl drain does so indefinitely."""
+FALL_BACK = timedelta(minutes=5)
+"""Clocks of servers may differ by less than this and `drainTimeoutSeconds`."""
 
 
 class Cluster(Protocol):
@@ -40,8 +45,10 @@ class Attached:
     def requested_at(self) -> datetime | None:
         return time_of(self.resource.stored.drain_requests.get(self.node, ""))
 
-    def ends_at(self, now: datetime) -> datetime:
-        return (self.requested_at or now) + timedelta(seconds=self.resource.spec.drain_timeout_seconds)
+    def has_timed_out(self, now: datetime) -> bool:
+        """Even without a leader."""
+        longest = timedelta(seconds=self.resource.spec.drain_timeout_seconds) + FALL_BACK
+        return self.requested_at is not None and now - self.requested_at >= longest
 
 
 class EvictionWebhook:
@@ -64,14 +71,14 @@ class EvictionWebhook:
             found = self._find(request, now, deadline)
             if isinstance(found, str):
                 return allow(audit={"skipped": found})
-            if found.ends_at(now) <= now:
+            if found.has_timed_out(now):
                 return _allowed(f"{pod} is evicted though its node is not known to be detached")
             if found.requested_at is None and not is_dry_run(request):
                 at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
                 self._cluster.request_drain(found.resource, found.node, at, deadline=deadline)
         except KubeError as error:
             return _allowed(f"{pod} is evicted though its node may be attached: {error}")
-        return _denied(pod, found, now)
+        return _denied(pod, found)
 
     def _find(self, request: Request, now: datetime, deadline: float) -> Attached | str:
         """The node of the pod, or why the eviction need not wait."""
@@ -90,7 +97,9 @@ class EvictionWebhook:
         # In a suspension the controllers clear each request: its time would never be over.
         if not resource.spec.detaches_for_evictions or suspended_until(resource, now):
             return "its node is not detached for evictions"
-        return "its node is detached" if node in resource.stored.evictable_nodes else Attached(node, resource)
+        if node in resource.stored.evictable_nodes:
+            return "its node may be drained"
+        return Attached(node, resource)
 
 
 def unconcerned(request: Request, settings: IngressDaemonSetSettings) -> str | None:
@@ -121,12 +130,12 @@ def owner_of(pod: Pod, resources: Iterable[IngressDaemonSet]) -> IngressDaemonSe
     return None
 
 
-def _denied(pod: str, found: Attached, now: datetime) -> Decision:
-    resource = found.resource.metadata
+def _denied(pod: str, found: Attached) -> Decision:
+    resource, longest = found.resource.metadata, found.resource.spec.drain_timeout_seconds
     return deny(
-        f"{pod} keeps running until node {found.node} is detached from the load balancer, at the latest until"
-        f" {found.ends_at(now):%H:%M:%SZ}: try again, or see `kubectl describe ids -n {resource.namespace}"
-        f" {resource.name}`; spec.drainTimeoutSeconds limits this time",
+        f"{pod} keeps running until node {found.node} is detached from the load balancer, for at most"
+        f" spec.drainTimeoutSeconds ({longest} s): try again, or see"
+        f" `kubectl describe ids -n {resource.namespace} {resource.name}`",
         code=429,
         reason="TooManyRequests",
         retry_after=RETRY_SECONDS,
