@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controllers.ingress_daemonset.health_checks import FOR, SERVING
 from dev.lab import binaries, chart
 from tests.charts import ANYCAST_IP, SETS, helm_needed, render
 from tests.monitoring import CASES, alerts, expressions
@@ -104,6 +105,34 @@ def test_each_alert_fires_when_it_should_and_not_before(rules: Path) -> None:
         shutil.copy(case, rules.parent)
 
     assert "FAILED" not in ran("test", "rules", *(rules.parent / case.name for case in CASES))
+
+
+def test_the_monitors_select_a_port_of_every_program() -> None:
+    """The pods behind each Service that is selected; those of health checkers by a label that all of them have."""
+    objects = render(SETS["all-monitoring-of-all-features"])
+    of_services = objects["ServiceMonitor", "drawbridge"]["spec"]
+    [endpoint] = of_services["endpoints"]
+    selected = [
+        each["spec"]
+        for (kind, _), each in objects.items()
+        if kind == "Service"
+        and of_services["selector"]["matchLabels"].items() <= each["metadata"]["labels"].items()
+    ]
+    targets = {
+        port["targetPort"] for each in selected for port in each["ports"] if port["name"] == endpoint["port"]
+    }
+    templates = [each["spec"]["template"] for (kind, _), each in objects.items() if kind == "Deployment"]
+    scraped = [
+        each["metadata"]["labels"]["app.kubernetes.io/component"]
+        for each in templates
+        if any(service["selector"].items() <= each["metadata"]["labels"].items() for service in selected)
+        and targets <= {port["name"] for port in each["spec"]["containers"][0]["ports"]}
+    ]
+    assert sorted(scraped) == ["controllers", "webhook"]
+
+    of_pods = objects["PodMonitor", "drawbridge-health-checkers"]["spec"]
+    assert of_pods["selector"]["matchExpressions"] == [{"key": FOR, "operator": "Exists"}]
+    assert [each["port"] for each in of_pods["podMetricsEndpoints"]] == [SERVING["port"]]
 
 
 BOTH = ("ServiceMonitor", "PrometheusRule")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pytest
 
 from dev.lab.health_checkers import Checker
 from dev.lab.session import Lab
+from tests.cluster import workloads
 from tests.cluster.ingress_daemonset import TO_BE_UPDATED, confirmed, detaching, image_of
 from tests.cluster.ingress_daemonset_checkers import (
     asking,
@@ -22,6 +24,26 @@ from tests.cluster.ingress_daemonset_edge import Edge
 
 NODES = tuple("abcde")
 PORT, GRACE = 10085, 10
+SERIES = {
+    "drawbridge_ingress_daemonset_altered",
+    "drawbridge_ingress_daemonset_canary_paused",
+    "drawbridge_ingress_daemonset_canary_measurements_total",
+    "drawbridge_ingress_daemonset_canary_unmeasured",
+    "drawbridge_ingress_daemonset_waiting",
+    "drawbridge_ingress_daemonset_checker_reads_total",
+    "drawbridge_ingress_daemonset_halted",
+    "drawbridge_ingress_daemonset_nodes",
+    "drawbridge_ingress_daemonset_unconfirmed",
+    "drawbridge_ingress_daemonset_writes_total",
+    "drawbridge_ingress_daemonset_plan_seconds_bucket",
+    "drawbridge_ingress_daemonset_rolled_back",
+    "drawbridge_executor_failures_total",
+    "drawbridge_healthchecker_answers_total",
+    "drawbridge_healthchecker_blind",
+    "drawbridge_healthchecker_healthy",
+    "drawbridge_healthchecker_sight_age_seconds",
+}
+"""That alerts and dashboards query of IngressDaemonSets: of the controllers, and of health checkers."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +82,13 @@ def test_each_node_is_off_before_its_pods_go_and_on_when_all_are_there(balanced:
         assert checker.course() == [200, 503, 200]
         assert f"is about to be updated (annotation {TO_BE_UPDATED})" in off[0].text
         assert on.at > ready_at(edge, node)
+
+
+def test_the_controllers_and_health_checkers_have_their_series(balanced: Balanced) -> None:
+    [controllers] = workloads.metrics(balanced.edge.lab, "controllers")
+    text = controllers + balanced.all[0].ask("/metrics").text
+
+    assert SERIES - {*re.findall(r"^\w+", text, re.MULTILINE)} == set()
 
 
 @pytest.mark.promise

@@ -34,7 +34,6 @@ SELDOM = (
     "configs",
     "noop-gate",
     "noop-webhook",
-    "prometheus",
     "promtool",
     "cert-manager-controller",
     "cert-manager-cainjector",

@@ -70,7 +70,7 @@ def programs() -> dict[str, Program]:
         _own("noop-webhook", wanted["go"], "noop"),
         _own("noop-gate", wanted["go"], "gate"),
         _calico(wanted["calico"]),
-        *_prometheus(wanted["prometheus"]),
+        _promtool(wanted["prometheus"]),
         *_cert_manager(wanted["cert-manager"]),
         *_of_releases(wanted),
         *_kubernetes(wanted["kubernetes"], NODE, ("kubelet", "kube-proxy")),
@@ -174,23 +174,20 @@ def _calico(version: str) -> Program:
     )
 
 
-def _prometheus(version: str) -> list[Program]:
-    """Built without what tests do not use: a user interface, and discovery of targets but from files and by HTTP."""
+def _promtool(version: str) -> Program:
+    """Built without what tests do not use: discovery of targets but from files and by HTTP."""
     number = version.removeprefix("v")
     base = f"https://github.com/prometheus/prometheus/releases/download/{version}"
     archive = "prometheus-{number}.{os}-{arch}".format(number=number, **PLATFORM)
-    return [
-        Program(
-            name,
-            version,
-            LAB / "build/prometheus",
-            f"github.com/prometheus/prometheus/cmd/{name}",
-            ldflags=f"-X github.com/prometheus/common/version.Version={number}",
-            tags="remove_all_sd",
-            release=Release(f"{base}/{archive}.tar.gz", f"{base}/sha256sums.txt", f"{archive}/{name}"),
-        )
-        for name in ("prometheus", "promtool")
-    ]
+    return Program(
+        "promtool",
+        version,
+        LAB / "build/prometheus",
+        "github.com/prometheus/prometheus/cmd/promtool",
+        ldflags=f"-X github.com/prometheus/common/version.Version={number}",
+        tags="remove_all_sd",
+        release=Release(f"{base}/{archive}.tar.gz", f"{base}/sha256sums.txt", f"{archive}/promtool"),
+    )
 
 
 def _cert_manager(version: str) -> list[Program]:
