@@ -144,9 +144,6 @@ class Edge:
     def deployment(self, node: str, name: str = "web") -> Raw:
         return self.client.get(DEPLOYMENTS, f"{name}-{self.node_name(node)}", self.namespace)
 
-    def patch_deployment(self, node: str, change: Mapping[str, Any]) -> None:
-        self.client.patch(DEPLOYMENTS, f"web-{self.node_name(node)}", change, self.namespace)
-
     def pods(self, node: str = "", name: str = "web") -> list[Raw]:
         """Those that are not on their way out, on this node or on all."""
         found = self.client.list(PODS, self.namespace, label_selector=f"app={name}").items

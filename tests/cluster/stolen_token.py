@@ -17,13 +17,6 @@ def refusal(lab: Lab, account: str, *arguments: str, manifest: object = None) ->
     return done.stderr if done.returncode else ""
 
 
-def refusal_of_a_patch(lab: Lab, namespace: str, pod: str, patch: object) -> str:
-    """To the controllers."""
-    kind = "json" if isinstance(patch, list) else "strategic"
-    options = (f"--type={kind}", f"--patch={json.dumps(patch)}", "--namespace", namespace)
-    return refusal(lab, "controllers", "patch", "pod", pod, *options)
-
-
 def faults_in_policies(lab: Lab) -> dict[str, object]:
     """By policy, what a controller of Kubernetes finds wrong with its types, once it has looked at all of them."""
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from ipaddress import ip_network
 from typing import Any
 
 import pytest
 
-from dev.bench.ip_reservation.allocator import ipam
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.resources import PODS
 from tests.cluster import workloads
-from tests.cluster.workloads import GROUPS, SECONDS, records
+from tests.cluster.workloads import SECONDS, records
 
 
 def test_a_pod_that_is_deleted_by_force_has_one_record_though_each_replica_is_called(
@@ -44,31 +42,6 @@ def asked(lab: Lab) -> float:
         workloads.sample(each, "drawbridge_admission_requests_total")
         for each in workloads.metrics(lab, "webhook")
     )
-
-
-RELEASED = pytest.mark.parametrize("group", [pytest.param("v3", marks=pytest.mark.promise), "v1"])
-
-
-@RELEASED
-def test_addresses_are_released_by_age(lab: Lab, group: str, redis: str) -> None:
-    workloads.running_statefulset(lab, redis, 3)
-    workloads.delete_collection(lab, redis)
-    lab.wait(lambda: of(lab, group, redis), SECONDS, "addresses to be reserved")
-
-    with workloads.configured(lab, ipReservation={"duration": "2s"}):
-        lab.kubectl("delete", "statefulset", "redis", "-n", redis)
-        lab.wait(lambda: not records(lab, group), SECONDS, "every address to be released")
-        # One that its server may still append to is emptied first.
-        lab.wait(lambda: not segments(lab, group), SECONDS, "every segment to be deleted")
-
-
-def of(lab: Lab, group: str, namespace: str) -> list[str]:
-    return [uid for uid, held in records(lab, group).items() if held.namespace == namespace]
-
-
-def await_gone(lab: Lab, namespace: str, name: str) -> None:
-    what = f"pod {namespace}/{name} to be gone"
-    lab.wait(lambda: not lab.client.find(PODS, name, namespace), SECONDS, what)
 
 
 @pytest.mark.promise
@@ -113,23 +86,6 @@ def write_configuration(lab: Lab, text: str) -> None:
 def reload_states(lab: Lab) -> set[float]:
     scrapes = workloads.metrics(lab, "webhook") + workloads.metrics(lab, "controllers")
     return {workloads.sample(each, "drawbridge_config_last_reload_successful") for each in scrapes}
-
-
-def test_calicos_own_allocator_keeps_off_a_held_address_and_gives_it_after_its_release(lab_v1: Lab) -> None:
-    lab, redis = lab_v1, workloads.reserved_namespace(lab_v1.client, "t-allocator")
-    pod = workloads.running_pod(lab, redis, "a")
-    lab.client.delete(PODS, "a", redis)
-    await_gone(lab, redis, "a")
-    pool = ip_network(f"{pod.status.pod_ip}/29", strict=False)
-    ipam(lab, "pool", str(pool), "--block-size", "29")
-
-    assigned = ipam(lab, "assign", "8", "--node", pod.spec.node_name)
-
-    assert pod.status.pod_ip not in assigned["assigned"]
-    with workloads.configured(lab, ipReservation={"duration": "1s"}):
-        lab.wait(lambda: pod.metadata.uid not in records(lab, "v1"), SECONDS, "the address to be released")
-    # All that is free: addresses of other tests' pods may have been held in this pool, and released now.
-    assert pod.status.pod_ip in ipam(lab, "assign", "8", "--node", pod.spec.node_name)["assigned"]
 
 
 SELECTED = {"brokerId": "1"}
@@ -188,7 +144,3 @@ def are_running(lab: Lab, namespace: str) -> bool:
     return len(found) == len(SPECS) + 1 and all(
         pod.status.phase == "Running" and pod.status.addresses for pod in found
     )
-
-
-def segments(lab: Lab, group: str) -> set[str]:
-    return {each["metadata"]["name"] for each in lab.client.list(GROUPS[group]).items}

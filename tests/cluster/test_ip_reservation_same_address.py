@@ -18,7 +18,6 @@ from kube.resources import PODS, STATEFUL_SETS
 from kube.types import Pod
 from tests.cluster import workloads
 from tests.cluster.calico_allocator import allocating
-from tests.cluster.stolen_token import faults_in_policies, refusal_of_a_patch
 from tests.cluster.workloads import SECONDS, VALUES
 
 POOL, NODE, OTHER_NODE, OTHERS = "172.31.7.0/28", "of-calico", "another", "others"
@@ -124,20 +123,3 @@ def test_the_same_pod_gets_the_same_address_on_whichever_node_it_comes_up(lab: L
     assert json.loads(kubelet.asking("redis-0")[IP_ADDRS]) == [before], "and once more"
     assert kubelet.start("redis-0") == before
     assert kubelet.refused == []
-
-
-def test_a_stolen_token_makes_no_pod_ask_for_an_address(lab: Lab) -> None:
-    namespace = workloads.reserved_namespace(lab.client, "t-stolen")
-    workloads.create_pod(lab, namespace, "victim", nodeName=NODE)
-    lab.kubectl("annotate", "pod", "victim", "-n", namespace, "example.com/theirs=a", f"{IP_ADDRS}=[]")
-    for attack in (
-        {IP_ADDRS: '["172.31.7.9"]'},
-        {SAME_ADDRESS_FROM: 'x=["172.31.7.9"]'},
-        {"example.com/theirs": None},
-    ):
-        said = refusal_of_a_patch(lab, namespace, "victim", {"metadata": {"annotations": attack}})
-        assert "end a promised one" in said, attack
-
-
-def test_the_api_server_finds_no_fault_in_the_policy(lab: Lab) -> None:
-    assert faults_in_policies(lab)["drawbridge-pods"] == {}

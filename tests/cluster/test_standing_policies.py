@@ -13,9 +13,9 @@ from dev.lab.bootstrap import running
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 from tests.cluster import workloads
-from tests.cluster.stolen_token import faults_in_policies, refusal, refusal_of_a_patch
-from tests.cluster.test_standing_conditions import EPOCH, OTHER
+from tests.cluster.stolen_token import faults_in_policies, refusal
 
+EPOCH, OTHER = "0123456789abcdef", "fedcba9876543210"
 EXPRESSION = expression_of(EPOCH)
 NAMES = ("drawbridge", "drawbridge-ingress-daemonset")
 VALUES: dict[str, Any] = {
@@ -120,15 +120,6 @@ def test_only_self_managed_certificates_let_the_controllers_change_the_ca(lab: L
     )
 
 
-def test_the_controllers_may_change_that_annotation_of_a_pod_and_nothing_else(lab: Lab) -> None:
-    def said(**metadata: Any) -> str:
-        return refusal_of_a_patch(lab, "shop", "victim", {"metadata": metadata})
-
-    assert said(annotations={RESERVED: "x"}) == ""
-    assert "nothing of a pod" in said(annotations={"drawbridge.io/reserve-ip": "false"})
-    assert "nothing of a pod" in said(labels={"app": "x"})
-
-
 def patched(lab: Lab, namespace: str, value: str | None, *options: str) -> str:
     """The answer to a user who may do everything."""
     patch = json.dumps({"metadata": {"annotations": {RESERVED: value}}})
@@ -177,9 +168,3 @@ def test_a_pod_may_be_created_with_it_and_not_be_bound_with_it(lab: Lab) -> None
     lab.kubectl(
         "create", "--raw=/api/v1/namespaces/shop/pods/copy/binding", "--filename=-", stdin=json.dumps(binding)
     )
-
-
-def test_the_controllers_patch_of_a_bound_pod_is_theirs_alone(lab: Lab) -> None:
-    """A webhook server's token does not do."""
-    said = refusal(lab, "webhook", "annotate", "pod", "victim", "-n", "shop", f"{RESERVED}=x", "--overwrite")
-    assert "Forbidden" in said

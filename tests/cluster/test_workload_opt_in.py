@@ -13,7 +13,6 @@ from dev.lab.session import Lab
 from kube.resources import DEPLOYMENTS, PODS, STATEFUL_SETS
 from kube.types import Pod
 from tests.cluster import workloads
-from tests.cluster.stolen_token import faults_in_policies, refusal_of_a_patch
 from tests.cluster.workloads import SECONDS, records
 
 VALUES = merged(
@@ -64,44 +63,6 @@ def test_a_running_workload_opts_in_and_out_without_a_restart(lab: Lab, kind: st
     left = going(lab, pods[0])
     workloads.settle(lab, "v3")
     assert left.metadata.uid not in records(lab, "v3")
-
-
-# Owners are guarded by another plugin of the labs, which is asked first.
-ATTACKS: Mapping[str, object] = {
-    "move it to another Service": {"metadata": {"labels": {"app": "bank"}}},
-    "place or bill it elsewhere": {"metadata": {"annotations": {"example.com/queue": "other"}}},
-    "take what another controller wrote": {"metadata": {"annotations": {"example.com/theirs": None}}},
-    "change what another controller wrote": {"metadata": {"annotations": {"example.com/theirs": "b"}}},
-    "keep it from being deleted": {"metadata": {"finalizers": ["example.com/hold"]}},
-    "have it killed": {"spec": {"activeDeadlineSeconds": 1}},
-    "run it anywhere": [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}],
-    "run another image": {"spec": {"containers": [{"name": "redis", "image": "evil"}]}},
-}
-
-
-@pytest.fixture(scope="module")
-def victim(lab: Lab) -> Pod:
-    namespace = workloads.reserved_namespace(lab.client, "t-victim")
-    found = started(lab, "Deployment", namespace)[0]
-    lab.kubectl("annotate", "pod", found.metadata.name, "-n", namespace, "example.com/theirs=a")
-    return found
-
-
-def test_a_stolen_token_changes_of_a_pod_only_whether_its_ip_is_reserved(
-    lab: Lab, victim: Pod, subtests: pytest.Subtests
-) -> None:
-    def refused(patch: object) -> str:
-        return refusal_of_a_patch(lab, victim.metadata.namespace, victim.metadata.name, patch)
-
-    # The policy alone refuses the others.
-    assert refused({"metadata": {"annotations": {RESERVE: "false", RESERVE_FROM: "x"}}}) == ""
-    for attack, patch in ATTACKS.items():
-        with subtests.test(attack):
-            assert "nothing of a pod but whether its IP is reserved" in refused(patch)
-
-
-def test_the_api_server_finds_no_fault_in_the_policy(lab: Lab) -> None:
-    assert faults_in_policies(lab)["drawbridge-pods"] == {}
 
 
 def started(lab: Lab, kind: str, namespace: str) -> list[Pod]:
