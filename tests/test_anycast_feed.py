@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from api.anycast_ip import ALLOW_LIST_LABEL, IN_USE, JSON, TEXT, Entry, data_of
-from controllers.anycast_ip.feed import PAUSE, Feed, Unavailable, matches, representations, serve, wants_json
+from controllers.anycast_ip.feed import PAUSE, Feed, Unavailable, matches, representations, serve
 from dev.fake_api import FakeAPI, connection_to
 from dev.lab.waiting import until
 from kube.client import Client
@@ -46,28 +46,6 @@ def data(*addresses: str) -> dict[str, str]:
 
 
 ONE, TWO = data("9.0.0.1"), data("9.0.0.1", "2402:4e00::1")
-
-
-@pytest.mark.parametrize(
-    ("path", "accept", "expected"),
-    [
-        ("/", "", False),
-        ("/", "*/*", False),
-        ("/", "text/plain", False),
-        ("/", "application/json", True),
-        ("/", "application/json, text/plain, */*", True),
-        ("/", "text/html, Application/JSON;q=0.9, */*;q=0.8", True),
-        ("/", "application/json;q=0.5, text/plain", False),
-        ("/", "application/json;q=0", False),
-        ("/", "application/json;q=much", False),
-        ("/cidrs.txt", "application/json", False),
-        ("/addresses.json", "text/plain", True),
-    ],
-)
-def test_the_format_is_that_of_the_path_or_the_one_that_the_client_prefers(
-    path: str, accept: str, expected: bool
-) -> None:
-    assert wants_json(Request(path, headers={"accept": accept})) is expected
 
 
 @pytest.mark.parametrize(
@@ -127,7 +105,7 @@ class World:
         metadata = {"name": NAME, "namespace": "drawbridge", "labels": {ALLOW_LIST_LABEL: "anycast-ip"}}
         self.api.put(CONFIG_MAPS, {"metadata": metadata, "data": data})
 
-    def ask(self, replica: int = 0, path: str = "/", **headers: str) -> Response:
+    def ask(self, replica: int = 0, path: str = "/cidrs.txt", **headers: str) -> Response:
         self.clock.advance(0.001)
         given = {name.replace("_", "-"): each for name, each in headers.items()}
         return self.feeds[replica].respond(Request(path, headers=given))
@@ -223,7 +201,7 @@ def test_those_who_wait_for_a_read_share_the_next_one() -> None:
     answers: list[Response] = []
 
     def ask() -> None:
-        answers.append(feed.respond(Request("/")))
+        answers.append(feed.respond(Request("/cidrs.txt")))
 
     first = threading.Thread(target=ask)
     first.start()
@@ -250,10 +228,12 @@ def served(world: World) -> Iterator[int]:
         yield server.server_address[1]
 
 
-def sent(port: int, method: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+def sent(
+    port: int, method: str, path: str = "/cidrs.txt", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.request(
-            method, "/", headers={key.replace("_", "-"): each for key, each in headers.items()}
+            method, path, headers={key.replace("_", "-"): each for key, each in headers.items()}
         )
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()
@@ -267,7 +247,6 @@ def test_each_replica_serves_it_over_http() -> None:
         status, headers, body = sent(port, "GET")
         assert (status, body) == (200, b"9.0.0.1/32\n")
         assert headers["Cache-Control"] == "no-cache"
-        assert headers["Vary"] == "Accept"
         head = sent(port, "HEAD")
         assert (head[0], head[1]["ETag"], head[1]["Content-Length"], head[2]) == (
             200,
@@ -278,7 +257,7 @@ def test_each_replica_serves_it_over_http() -> None:
         status, unchanged, body = sent(port, "GET", If_None_Match=headers["ETag"])
         assert (status, unchanged["ETag"], body) == (304, headers["ETag"], b"")
         assert "Content-Length" not in unchanged
-        assert sent(port, "GET", Accept="application/json")[2].decode() == ONE[JSON]
+        assert sent(port, "GET", "/addresses.json")[2].decode() == ONE[JSON]
         assert sent(port, "POST")[0] == 405
 
 

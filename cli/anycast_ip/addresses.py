@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 
 import click
-from msgspec.structs import replace
 
 from api.anycast_ip import (
     ADDRESS,
@@ -33,7 +33,7 @@ from controllers.anycast_ip.claim import CLUSTER_UUID, NAMESPACE, SELECTED, Clai
 from controllers.anycast_ip.claim import read as read_claim
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, Selection
-from kube.types import ConfigMap, Node
+from kube.types import ConfigMap, Node, ObjectMeta
 from settings import AnycastIPSettings
 from settings.anycast_ip import AllowList
 
@@ -136,22 +136,19 @@ class Addresses(Report, frozen=True):
             yield f"The leader read the quotas {age(self.quotas_read_at, now)} ago."
 
 
-def listed(
-    nodes: Sequence[Node], claims: Sequence[ConfigMap], settings: AnycastIPSettings
-) -> tuple[Address, ...]:
+Claims = Sequence[tuple[ObjectMeta, Claim | None]]
+"""None for what the leader skips: a claim of another cluster, and one that cannot be read."""
+
+
+def listed(nodes: Sequence[Node], claims: Claims, settings: AnycastIPSettings) -> tuple[Address, ...]:
     """What needs attention comes first: nodes that wait, and addresses of gone nodes that are being released."""
-    readable = {claim.uid: claim for claim in claims_in(claims)}
-    selected = [each for each in nodes if wanted(each, settings) or each.metadata.uid in readable]
+    by_uid = {claim.uid: claim for _, claim in claims if claim}
+    selected = [each for each in nodes if wanted(each, settings) or each.metadata.uid in by_uid]
     known = {each.metadata.uid for each in selected}
-    found = [_of_node(each, readable.get(each.metadata.uid)) for each in selected]
-    found += [_of_gone(claim) for claim in readable.values() if claim.uid not in known]
-    found += [_skipped(each) for each in claims if _claim(each) is None]
+    found = [_of_node(each, by_uid.get(each.metadata.uid)) for each in selected]
+    found += [_of_gone(claim) for claim in by_uid.values() if claim.uid not in known]
+    found += [_skipped(metadata) for metadata, claim in claims if claim is None]
     return tuple(sorted(found, key=_attention))
-
-
-def claims_in(found: Sequence[ConfigMap]) -> Sequence[Claim]:
-    """Those that can be read."""
-    return [claim for each in found if (claim := _claim(each))]
 
 
 def _attention(address: Address) -> tuple[int, float, str]:
@@ -195,16 +192,8 @@ def _of_gone(claim: Claim) -> Address:
     )
 
 
-def _skipped(found: ConfigMap) -> Address:
-    metadata = found.metadata
+def _skipped(metadata: ObjectMeta) -> Address:
     return Address(metadata.name, "", "", State.SKIPPED, "", False, metadata.creation_timestamp)
-
-
-def _claim(found: ConfigMap) -> Claim | None:
-    try:
-        return read_claim(found)
-    except ValueError:
-        return None
 
 
 @click.group(cls=Commands)
@@ -234,22 +223,26 @@ def addresses_of(inventory: Inventory, labels: str = "") -> Addresses:
     own = (partial(each, inventory) for each in (address_claims, quotas_read, allow_list))
     nodes, claims, quotas, allowed = inventory.cluster.together(partial(inventory.nodes, labels), *own)
     uids = {each.metadata.uid for each in nodes}
-    claims = [each for each in claims if not labels or ((of := _claim(each)) and of.uid in uids)]
+    claims = [each for each in claims if not labels or (each[1] and each[1].uid in uids)]
     addresses = listed(nodes, claims, settings)
     waiting = announcing(allowed, settings.allow_list, inventory.now())
     return Addresses(addresses, left_of(quotas), quotas.at if quotas else None, waiting)
 
 
-def address_claims(inventory: Inventory) -> Sequence[ConfigMap]:
-    """Those of another cluster, which the leader skips, are empty, if it may be read which cluster this is."""
+def address_claims(inventory: Inventory) -> Claims:
     found = inventory.list(CONFIG_MAPS, ConfigMap, Selection(inventory.namespace, label_selector=SELECTED))
-    try:
+    cluster = None
+    with suppress(KubeError):  # without that permission, all are taken for those of this cluster
         cluster = inventory.get(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE, ConfigMap).metadata.uid
-    except KubeError:
-        return found
-    return [
-        replace(each, data={}) if (of := _claim(each)) and of.cluster != cluster else each for each in found
-    ]
+    return [(each.metadata, _claim(each, cluster)) for each in found]
+
+
+def _claim(found: ConfigMap, cluster: str | None) -> Claim | None:
+    with suppress(ValueError):
+        claim = read_claim(found)
+        if cluster in (None, claim.cluster):
+            return claim
+    return None
 
 
 def allow_list(inventory: Inventory) -> Entries:

@@ -24,7 +24,7 @@ from api.anycast_ip import (
     wanted,
 )
 from api.ingress_daemonset.template import FollowedNode, Template, Where, tolerations, where_of
-from cli.anycast_ip.addresses import address_claims, allow_list, announcing, claims_in
+from cli.anycast_ip.addresses import address_claims, allow_list, announcing
 from cli.anycast_ip.health import left_of, quotas_read
 from cli.anycast_ip.node import opens_when, terms_in_words
 from cli.errors import Failure
@@ -48,16 +48,10 @@ OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id", LA
 
 
 class Quota(Document, frozen=True):
-    """*needed* of the cloud's quota, by nodes that wait already, too.
-
-    *left* is what the leader last read, and None where that is not known. *limit* is then that of the account, else the
-    usual one.
-    """
+    """*needed* of the cloud's quota, by nodes that wait already, too; the others are as the leader last read them."""
 
     quota: str
     needed: int
-    usual_limit: int | None
-    counts: str
     limit: int | None = None
     left: int | None = None
 
@@ -85,7 +79,7 @@ class Orders(Document, frozen=True):
 def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) -> Orders:
     """So that *count* new nodes get their addresses, after those of *nodes* that wait."""
     settings, claims = inventory.settings.anycast_ip, address_claims(inventory)
-    allowed, readable = allow_list(inventory), claims_in(claims)
+    allowed, readable = allow_list(inventory), [claim for _, claim in claims if claim]
     idle = in_line(claim for claim in readable if claim.pooled)
     served = {claim.uid for claim in readable if claim.address}
     not_yet = {each.id for each in announcing(allowed, settings.allow_list, inventory.now())}
@@ -98,14 +92,8 @@ def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) 
     from_pool = min(count, max(0, len(idle) - waiting))
     needed, ordered = count - from_pool, max(0, waiting + count - len(idle))
     known = {each.quota: (each.limit, each.left) for each in left_of(quotas_read(inventory))}
-    counts = {
-        TOTAL: (20, "addresses of the account in the region"),
-        DAILY: (40, "orders of the account on a day"),
-    }
-    quotas = [
-        Quota(name, ordered, usual, what, *known.get(name, ())) for name, (usual, what) in counts.items()
-    ]
-    tags = Quota("tag values", TAG_VALUES * needed, None, "the name and the instance of each node")
+    quotas = [Quota(name, ordered, *known.get(name, ())) for name in (TOTAL, DAILY)]
+    tags = Quota("tag values", TAG_VALUES * needed)
     return Orders(
         address_type=settings.address_type,
         needed=needed,
@@ -131,31 +119,18 @@ def order_parts(orders: Orders) -> Iterator[Part]:
     if orders.announced_for:
         known = f"; idle and announced for that long: {orders.announced}" if orders.from_pool else ""
         yield f"Each is in the allow-list for {duration(orders.announced_for)} before it is bound{known}."
-    rows = [(each.quota, str(each.needed), _limit(each), _left(each), each.counts) for each in orders.quotas]
-    yield Table(("QUOTA", "NEEDED", "LIMIT", "LEFT", "COUNTS"), rows)
+    rows = [(each.quota, str(each.needed), _known(each.limit), _known(each.left)) for each in orders.quotas]
+    yield Table(("QUOTA", "NEEDED", "LIMIT", "LEFT"), rows)
     short = [each.quota for each in orders.quotas if each.left is not None and each.needed > each.left]
     if short:
         yield warning(f"More than is left: {', '.join(short)}.")
-    over = [
-        each.quota
-        for each in orders.quotas
-        if each.left is None and each.usual_limit and each.needed > each.usual_limit
-    ]
-    if over:
-        yield warning(f"More than the cloud grants unless it was raised: {', '.join(over)}.")
     is_known = any(each.left is not None for each in orders.quotas)
     read = "what the leader last read: drawbridge addresses list says when"
     yield f"What is left is {read if is_known else 'unknown until the leader has read it'}."
 
 
-def _limit(quota: Quota) -> str:
-    if quota.limit is not None:
-        return str(quota.limit)
-    return f"{quota.usual_limit} unless raised" if quota.usual_limit else ""
-
-
-def _left(quota: Quota) -> str:
-    return "unknown" if quota.left is None else str(quota.left)
+def _known(number: int | None) -> str:
+    return "unknown" if number is None else str(number)
 
 
 class DaemonSetSpec(Value, frozen=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
 
@@ -28,11 +27,9 @@ from telemetry.http import serve as serve_at
 from telemetry.server import TEXT as PLAIN
 from telemetry.server import Request, Response, Server, text
 
-ANY, CIDRS, ADDRESSES = "/", "/cidrs.txt", "/addresses.json"
+CIDRS, ADDRESSES = "/cidrs.txt", "/addresses.json"
 PAUSE = 0.05
 """Seconds from one read to the next at least: however many ask, the API server is asked twenty times a second."""
-LEAST = 0.001
-"""The smallest weight of what a client accepts, but for 0."""
 TRY_AGAIN = 10
 """Seconds after which a client may ask again when the list cannot be read."""
 REQUESTS = Counter(
@@ -66,19 +63,19 @@ class Feed:
         self._problem = ""
 
     def respond(self, request: Request) -> Response:
-        if request.path not in (ANY, CIDRS, ADDRESSES):
+        if request.path not in (CIDRS, ADDRESSES):
             REQUESTS.labels("not_found").inc()
-            return text(404, f"not found; here are {ANY}, {CIDRS} and {ADDRESSES}")
+            return text(404, f"not found; here are {CIDRS} and {ADDRESSES}")
+        is_json = request.path == ADDRESSES
         try:
-            is_json = wants_json(request)
             body = representations(*self._fresh())[is_json]
         except Unavailable as error:
             return self._unavailable(str(error))
         self._problem = ""
         # The same on all replicas as long as the body is.
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        headers = {"Content-Type": "application/json" if is_json else PLAIN, "ETag": etag}
-        headers |= {"Cache-Control": "no-cache", "Vary": "Accept"}
+        kind = "application/json" if is_json else PLAIN
+        headers = {"Content-Type": kind, "ETag": etag, "Cache-Control": "no-cache"}
         is_known = matches(request.headers.get("if-none-match", ""), etag)
         REQUESTS.labels("unchanged" if is_known else "sent").inc()
         return Response(304, b"", headers) if is_known else Response(200, body, headers)
@@ -122,22 +119,6 @@ def representations(as_json: str, as_text: str) -> tuple[bytes, bytes]:
     if data_of(found)[TEXT] != as_text:
         raise Unavailable(f"its ConfigMap has been changed, and is repaired soon: {TEXT} differs from {JSON}")
     return cidrs.encode(), as_json.encode()
-
-
-def wants_json(request: Request) -> bool:
-    """By the path, else by the header Accept: when it names JSON, and plain text not before it."""
-    if request.path != ANY:
-        return request.path == ADDRESSES
-    weights = dict(map(_weight, request.headers.get("accept", "").split(",")))
-    return weights.get("application/json", 0.0) >= max(weights.get("text/plain", 0.0), LEAST)
-
-
-def _weight(accepted: str) -> tuple[str, float]:
-    """A media type, and how much it is preferred; 0 where that cannot be read."""
-    media, *parameters = (part.strip().lower() for part in accepted.split(";"))
-    with suppress(ValueError):
-        return media, float(next((each[2:] for each in parameters if each.startswith("q=")), "1"))
-    return media, 0.0
 
 
 def matches(if_none_match: str, etag: str) -> bool:

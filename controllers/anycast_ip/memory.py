@@ -19,17 +19,10 @@ POLLS = 5
 PAUSES = {
     Action.WATCH: Backoff(base=0.7, cap=10.0),
     Action.LOOK: Backoff(base=2.0, cap=60.0),
-    Action.BIND: Backoff(base=2.0, cap=300.0),
-    Action.UNBIND: Backoff(base=2.0, cap=300.0),
-    Action.RELEASE: Backoff(base=2.0, cap=300.0),
     Action.FIND: Backoff(base=2.0, cap=30.0),
-    # Until it runs no more, an operator confirms, or a period is over.
-    Action.EXAMINE: Backoff(base=5.0, cap=300.0),
-    # Until the cloud shows what was set.
-    Action.RESIZE: Backoff(base=5.0, cap=300.0),
-    # Until the index of tags knows that the address is gone.
-    Action.UNTAG: Backoff(base=5.0, cap=300.0),
 }
+PAUSE = Backoff(base=5.0, cap=300.0)
+"""Of all others: until the cloud has done, or shows, what it was asked for, or an operator confirms it."""
 BUSY = 0.2
 """Seconds after which to look again for what another reconcile is about."""
 
@@ -61,7 +54,8 @@ class Waits:
         """Seconds until the next attempt, longer each time."""
         wait = self._waits.setdefault((uid, action), _Wait("", self.now()))
         wait.times += 1
-        pause = PAUSES[action].delay(1 + wait.times // POLLS if action is Action.WATCH else wait.times)
+        times = 1 + wait.times // POLLS if action is Action.WATCH else wait.times
+        pause = PAUSES.get(action, PAUSE).delay(times)
         wait.until = self.now() + pause
         return pause
 

@@ -138,7 +138,6 @@ class Upkeep:
         self._clock, self._now = sources.clocks.monotonic, sources.clocks.now
         self._counted: float | None = None
         self._ended, self._ordered = set[str](), list[float]()
-        self._next: Claim | None = None
 
     def look(self) -> None:
         settings, pooled = self._settings().pool, self._claims.having(POOLED)
@@ -171,9 +170,9 @@ class Upkeep:
         self._ordered = [at for at in self._ordered if now - at < ORDERING]
         wanted = missing(self._claims.claims.values(), settings, self._inventory.quotas, useless)
         for _ in range(min(wanted, settings.min_idle - len(self._ordered))):
-            # A write without an answer is repeated, so that it leaves one claim.
-            claim = self._next = self._next or spare_for(str(uuid4()), self._settings(), self._now())
-            self._claims.put_order(claim)
-            self._next = None
+            claim = spare_for(str(uuid4()), self._settings(), self._now())
             self._ordered.append(now)
-            self._sources.enqueue(claim.uid)
+            try:
+                self._claims.put_order(claim)
+            finally:  # a write without an answer, too, may have left a claim
+                self._sources.enqueue(claim.uid)

@@ -121,10 +121,10 @@ ENDS = {BIND: Action.BIND, BIND_ENI: Action.BIND, UNBIND: Action.UNBIND}
 FIRST_WATCH = 0.7
 LISTED = 10.0
 """Seconds from one look whether an address is listed to the next; its node is queued when it was written, too."""
-LAGS = 2
+LAGS = 4
 """Refusals to delete a tag that the index of tags may explain; after them its carriers are read."""
-SETTLE, LONGEST_SETTLE = 2.0, 120.0
-"""Seconds from the end of an address until its tags can be deleted; longer if the cloud says so."""
+SETTLE = 2.0
+"""Seconds from the end of an address until its tags can be deleted, as a rule."""
 UNMARKED: Mapping[str, str | None] = {ADDRESS_ID: None, ADDRESS: None, BOUND: None}
 
 log = structlog.stdlib.get_logger(__name__)
@@ -492,7 +492,6 @@ class Actions(_Parts):
 
     def __init__(self, sources: Sources, memory: Memory, cloud: BatchedCloud) -> None:
         super().__init__(sources, memory, cloud)
-        self._settle = SETTLE
         self.by_name: Mapping[Action, Callable[[Snapshot, Step], float | None]] = {
             action: self._paced if action in TASKS else self._method(action)
             for action in Action
@@ -685,15 +684,11 @@ class Actions(_Parts):
         """Delete the tags and the claim. Tags that another claim or another cluster uses stay."""
         claim, uid, waits = present(snapshot.claim), snapshot.uid, self._memory.waits
         waited = waits.seconds(uid, Action.UNTAG, claim.address)
-        if waited < self._settle:
-            return self._settle - waited
+        if waited < SETTLE:
+            return SETTLE - waited
         tags = {tag for tag in claim.tags if not self._is_needed(tag, claim)}
         in_use = self._cloud.delete_tags(uid, sorted(tags))
         tries = waits.times(uid, Action.UNTAG)
-        if not in_use:
-            self._settle = max(SETTLE, 0.98 * self._settle)
-        elif not tries:
-            self._settle = min(LONGEST_SETTLE, max(self._settle, 2 * waited))
         if kept := in_use - (self._of_others(in_use) if tries >= LAGS else set()):
             pause = waits.again(uid, Action.UNTAG)
             if tries < LAGS:

@@ -13,7 +13,16 @@ from msgspec.structs import replace
 from prometheus_client import Gauge, Histogram
 
 from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, is_open, is_open_without, joins_since, wanted
-from cloud.errors import CloudError, QuotaExceeded, RetryAfter
+from cloud.errors import (
+    AlreadyBound,
+    Blocked,
+    CloudError,
+    NotPermitted,
+    QuotaExceeded,
+    Rejected,
+    RetryAfter,
+    TokenRefused,
+)
 from controllers.anycast_ip.planner import ANNOUNCED, HELD
 from controllers.anycast_ip.snapshot import Action, Note, Snapshot, Step
 from controllers.anycast_ip.sources import ReportedNode, Sources
@@ -54,15 +63,7 @@ EXHAUSTED = "AnycastIpExhausted"
 WITHOUT = (
     "A quota of the cloud is used up: the node is open without an anycast IP, and gets one when there is one"
 )
-LASTING = {
-    "quota_exceeded",
-    "not_permitted",
-    "not_configured",
-    "rejected",
-    "already_bound",
-    "blocked",
-    "token_refused",
-}
+LASTING = (AlreadyBound, Blocked, NotPermitted, QuotaExceeded, Rejected, RetryAfter, TokenRefused)
 PATIENCE = 3
 """Failures in a row before an Event reports one that may pass."""
 
@@ -155,10 +156,7 @@ class Reporter:
             self.note(snapshot, Note(EXHAUSTED, WITHOUT))
         if isinstance(cause, Conflict) or is_known:
             return
-        lasting = isinstance(error, RetryAfter) or (
-            isinstance(cause, CloudError) and cause.result() in LASTING
-        )
-        if not lasting and failures < PATIENCE:
+        if not isinstance(error, LASTING) and failures < PATIENCE:
             log.info("action failed", action=action, uid=snapshot.uid, node=snapshot.name, error=str(cause))
             return
         of = Action.WATCH if isinstance(cause, StillThere) else action
