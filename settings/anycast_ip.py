@@ -1,6 +1,6 @@
 """The settings of anycast_ip."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -14,7 +14,6 @@ from settings.values import (
     Matching,
     Model,
     Name,
-    NotZero,
     Period,
     Text,
 )
@@ -45,10 +44,8 @@ class Retain(Model):
     """Addresses of nodes that are gone are kept for the next ones: *count* at most, each for *age* at most."""
 
     enabled: bool = False
-    count: Annotated[int, Field(ge=0, le=1000)] = 10
+    count: Annotated[int, Field(ge=1, le=1000)] = 10
     age: Period = 86400.0
-
-    relations: ClassVar = (NotZero("count", "to keep none, set enabled to false"),)
 
     @property
     def most(self) -> int:
@@ -164,7 +161,7 @@ class AnycastIPSettings(Model):
     node_labels: Annotated[Labels, Field(min_length=1)] = {NEED_LABEL: "true"}
     address_type: Literal["AnycastEIP", "HighQualityEIP", "EIP"] = "AnycastEIP"
     anycast_zone: Literal["", "ANYCAST_ZONE_OVERSEAS", "ANYCAST_ZONE_GLOBAL"] = ""
-    bandwidth: Annotated[int, Field(ge=0, le=2000)] | None = 100
+    bandwidth: Annotated[int, Field(ge=1, le=2000)] | None = 100
     """None leaves it to the cloud."""
     internet_charge_type: ChargeType = ""
     bandwidth_package_id: Annotated[str, Field(alias="bandwidthPackageID")] = ""
@@ -180,10 +177,6 @@ class AnycastIPSettings(Model):
     pool: Pool = Pool()
     allow_list: AllowList = AllowList()
     pod_address: PodAddress = PodAddress()
-
-    relations: ClassVar = (
-        NotZero("bandwidth", "null is no limit; to allocate no addresses, leave anycastIP.enabled off"),
-    )
 
     @model_validator(mode="after")
     def _each_fits_the_others(self) -> Self:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from settings.values import MOST, Count, Labels, Limit, Matching, Model, Name, NotZero, Period, Region
+from settings.values import MOST, Count, Labels, Limit, Matching, Model, Name, Period, Region
 from settings.windows import Hours, closes_at, opens_at
 
 AHEAD = timedelta(days=14)
@@ -76,16 +76,11 @@ class Budget(Model):
 
 
 class MaxSuperPods(Model):
-    """All that concern a pod apply to it."""
+    """All that concern a pod apply to it; a budget of 0 pods forbids super nodes."""
 
     total: Limit = None
     per_namespace: Limit = None
     budgets: tuple[Budget, ...] = ()
-
-    relations: ClassVar = tuple(
-        NotZero(name, "null is no limit; to forbid super nodes, add an entry with maxPods: 0 to budgets")
-        for name in ("total", "perNamespace")
-    )
 
     @property
     def is_limited(self) -> bool:

@@ -10,7 +10,6 @@ from settings.values import (
     LabelValue,
     Limit,
     Model,
-    NotZero,
     Percent,
     Period,
     ValuesOfOperators,
@@ -95,13 +94,6 @@ class IPReservationSettings(Model):
             Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists"),
             Requirement(key="brokerId", operator="Exists"),
         )
-    )
-
-    relations: ClassVar = (
-        NotZero(
-            "maxPerNamespace",
-            "null is no limit; to reserve nothing in a namespace, remove its label ip-reserve",
-        ),
     )
 
     @property

@@ -76,17 +76,6 @@ class Order:
 
 
 @dataclass(frozen=True)
-class NotZero:
-    """A number of 0 is refused, because it could be meant in two ways, or is written in another one."""
-
-    name: str
-    way_out: str
-
-    def problem(self, fields: Mapping[str, Any]) -> str | None:
-        return f"{self.name} is 0: {self.way_out}" if fields[self.name] == 0 else None
-
-
-@dataclass(frozen=True)
 class ValuesOfOperators:
     """A requirement has values if and only if its operator is one of those that take some."""
 
@@ -219,8 +208,8 @@ CACertificates = Annotated[
 Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
 MOST = 2**31 - 1
 Count = Annotated[int, Field(ge=1, le=MOST, strict=True)]
-Limit = Annotated[int, Field(ge=0, le=MOST, strict=True)] | None
-"""None is no limit; a relation refuses 0."""
+Limit = Count | None
+"""None is no limit; 0 is refused, because it could mean either."""
 Percent = Annotated[
     int, BeforeValidator(percent), WithJsonSchema({"type": "string", "pattern": f"^({PERCENT})$"})
 ]

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from cli.simulate import value_names
 from dev.lab import chart, values_comments
 from settings import Settings, values
-from settings.values import NotZero, Order, ValuesOfOperators
+from settings.values import Order, ValuesOfOperators
 
 SCHEMA = chart.CHART / "values.schema.json"
 CHECKS = chart.CHART / "templates" / "_settings.tpl"
@@ -109,8 +109,6 @@ def _calls() -> Iterator[tuple[str, ...]]:
                     fields = [names.get(f"{path}.{name}", "") for name in relation.names]
                     if all(fields):  # else the chart computes some, or leaves them at their defaults
                         yield "drawbridge.inOrder", relation.rule, *fields
-                case NotZero():
-                    yield "drawbridge.notZero", names[f"{path}.{relation.name}"], relation.way_out
                 case ValuesOfOperators():
                     yield "drawbridge.valuesOfOperators", names[path], *relation.operators
                 case _:

@@ -14,15 +14,6 @@
 {{- end }}
 {{- end }}
 
-{{/* Takes a list of the root context, the path of a limit, and what to write instead. */}}
-{{- define "drawbridge.notZero" -}}
-{{- $names := include "drawbridge.names" (index . 0) | fromJson }}
-{{- $value := hasKey $names (index . 1) | ternary (index $names (index . 1)) (include "drawbridge.valueAt" . | fromJson).value }}
-{{- if and (not (kindIs "invalid" $value)) (eq (float64 $value) 0.0) }}
-{{- fail (printf "%s is 0: %s" (index . 1) (index . 2)) }}
-{{- end }}
-{{- end }}
-
 {{/* Takes a list of the root context, the path of requirements as in a label selector, and the operators that take values. */}}
 {{- define "drawbridge.valuesOfOperators" -}}
 {{- $name := index . 1 }}

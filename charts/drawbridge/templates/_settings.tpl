@@ -5,12 +5,7 @@
 
 {{- define "drawbridge.validateSettings" -}}
 {{- include "drawbridge.inOrder" (list . "shorter than" "certs.selfManaged.overlap" "certs.selfManaged.renewBefore" "certs.selfManaged.leafValidity" "certs.selfManaged.caValidity") }}
-{{- include "drawbridge.notZero" (list . "ipReservation.maxPerNamespace" "null is no limit; to reserve nothing in a namespace, remove its label ip-reserve") }}
 {{- include "drawbridge.valuesOfOperators" (list . "ipReservation.labelSelector.matchExpressions" "In" "NotIn") }}
-{{- include "drawbridge.notZero" (list . "anycastIP.bandwidth" "null is no limit; to allocate no addresses, leave anycastIP.enabled off") }}
-{{- include "drawbridge.notZero" (list . "anycastIP.pool.retain.count" "to keep none, set enabled to false") }}
-{{- include "drawbridge.notZero" (list . "elasticity.maxSuperPods.total" "null is no limit; to forbid super nodes, add an entry with maxPods: 0 to budgets") }}
-{{- include "drawbridge.notZero" (list . "elasticity.maxSuperPods.perNamespace" "null is no limit; to forbid super nodes, add an entry with maxPods: 0 to budgets") }}
 {{- end }}
 
 {{- define "drawbridge.validateRefused" -}}
