@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from kube.client import Client
-from kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
+from kube.errors import Forbidden, KubeError, NotFound
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released, renewed, spec_of
 from kube.resources import LEASES
 from runtime import futures, random, threading, time, utc_now
@@ -141,26 +141,19 @@ class LeaderElector:
         return False
 
     def _acquire(self) -> bool:
-        try:
-            taken = self._take()
-        except (AlreadyExists, Conflict):
-            return False  # another process was first
-        if taken:
-            self._renewed_at = self._sent_at
-        return taken
-
-    def _take(self) -> bool:
-        try:
-            current = self._read(CALL_TIMEOUT)
-        except NotFound:
-            self._create()
-            return True
+        """Whether it could be taken; a Conflict when another process was first."""
+        current = self._client.find(LEASES, self._name, self._namespace, timeout=CALL_TIMEOUT)
         now = self._clock()  # after the answer: the record may be that young
-        self._observed = observe(self._observed, spec_of(current), now)
         lasting = self._times.lease_duration
-        if not may_take(self._observed, self._identity, lasting, now):
-            return False
-        self._write(current, acquired(self._observed.spec, self._identity, lasting, utc_now()), CALL_TIMEOUT)
+        if current is None:
+            self._create()
+        else:
+            self._observed = observe(self._observed, spec_of(current), now)
+            if not may_take(self._observed, self._identity, lasting, now):
+                return False
+            taken = acquired(self._observed.spec, self._identity, lasting, utc_now())
+            self._write(current, taken, CALL_TIMEOUT)
+        self._renewed_at = self._sent_at
         return True
 
     def _create(self) -> None:
@@ -175,7 +168,9 @@ class LeaderElector:
 
     def _renew(self) -> bool:
         try:
-            current = self._held or self._read(self._left())
+            current = self._held or self._client.get(
+                LEASES, self._name, self._namespace, timeout=self._left()
+            )
             self._held = None  # until it is written: after an error, it is read again
             if spec_of(current).holder_identity != self._identity:
                 self._give_up()
@@ -200,9 +195,6 @@ class LeaderElector:
     @property
     def _valid_until(self) -> float:
         return self._renewed_at + self._times.renew_deadline
-
-    def _read(self, timeout: float) -> dict[str, Any]:
-        return self._client.get(LEASES, self._name, self._namespace, timeout=timeout)
 
     def _write(self, current: dict[str, Any], change: dict[str, Any], timeout: float) -> None:
         body = current | {"spec": (current.get("spec") or {}) | change}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from certs.issue import Pair, check, is_issued_by, not_after
+from certs.issue import Pair, check, is_issued_by
 from certs.rotation import (
     MOST_TRUSTED,
     NOTHING,
@@ -68,16 +68,6 @@ class World:
         found = [self.cluster.configuration(each) or {} for each in CONFIGURATIONS]
         return {bundle for each in found for bundle in bundles_in(each)}
 
-    def are_covered(self, leaves: Iterable[bytes]) -> bool:
-        """Whether each bundle has a CA of each of *leaves* that has not ended; neither has that CA."""
-        now = self.moment.now()
-        lasting = [leaf for leaf in leaves if now < not_after(leaf)]
-        trusted = [
-            [each for each in certificates_in(bundle) if now <= each.not_valid_after_utc]
-            for bundle in self.bundles
-        ]
-        return all(any(is_issued_by(leaf, each) for each in some) for leaf in lasting for some in trusted)
-
     def live(self, until: int) -> None:
         """Work each second until then."""
         self.rest()
@@ -85,9 +75,9 @@ class World:
             self.moment.seconds += 1
             self.rest()
 
-    def follow(self, skew: int = 0) -> None:
+    def follow(self) -> None:
         """By another process."""
-        self.store, self.reconciler = reconciler(self.cluster, self.moment, self.recorder, skew=skew)
+        self.store, self.reconciler = reconciler(self.cluster, self.moment, self.recorder)
 
     def secret(self) -> dict[str, Any]:
         found = self.cluster.secret()
@@ -331,41 +321,7 @@ def test_a_leader_that_acts_on_what_it_saw_before_another_one_acted_changes_noth
                 refused += 1
             seen = world.store.read()
             assert seen == after
-        assert world.are_covered([world.held.leaf.certificate])
     assert refused == 8  # of 9 writes: it has not seen for long enough that the new CA is trusted
-
-
-class Death(Exception):
-    """A process ends before a write."""
-
-
-@pytest.mark.parametrize("skew", [-OVERLAP, OVERLAP])
-@pytest.mark.parametrize("writes", range(2 + len(CONFIGURATIONS)))
-def test_whenever_a_process_ends_all_that_is_served_is_trusted_and_another_one_goes_on(
-    world: World, writes: int, skew: int
-) -> None:
-    """Servers read a new leaf late or never, and clocks differ."""
-    left, leaves = [None] * writes, set[bytes]()
-
-    def look() -> None:
-        leaves.add(world.held.leaf.certificate)
-        assert world.are_covered(leaves)
-
-    def die() -> None:
-        if not left:
-            world.cluster.before_write = lambda: None
-            raise Death
-        left.pop()
-
-    world.live(DUE - 1)
-    world.cluster.written, world.cluster.before_write = look, die
-    with pytest.raises(Death):
-        world.live(DUE + OVERLAP)
-    world.follow(skew)
-    world.live(DUE + 4 * OVERLAP)
-
-    assert len(leaves) > 1
-    assert world.problem() is None
 
 
 def test_an_overlap_of_next_to_nothing_keeps_no_api_server_busy(world: World) -> None:

@@ -29,7 +29,7 @@ from certs.rotation import (
 from controllers.controller import CLOCK, Clock, Controller
 from controllers.manager import Context
 from kube.client import Client, Resource
-from kube.errors import AlreadyExists, ApiError, Backoff, Conflict, KubeError
+from kube.errors import AlreadyExists, Backoff, Conflict, KubeError
 from kube.event_recorder import EventRecorder, Regarding
 from kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from settings import CertsSettings, Settings
@@ -110,21 +110,20 @@ class Store:
             self.client.replace(SECRETS, self.secret_name, body, self.namespace)
 
     def write_bundles(self, snapshot: Snapshot, bundle: bytes) -> None:
-        """Write *bundle* to each configuration; raise the first failure, which names its object, after the others."""
-        failures: list[KubeError] = []
+        """Write *bundle* to each configuration; raise what was refused, by the objects' names, after all others."""
+        refused: list[str] = []
         for resource, configuration in snapshot.configurations:
             if {*bundles_in(configuration)} <= {bundle}:
                 continue
             name = configuration["metadata"]["name"]
             try:
                 self.client.replace(resource, name, with_bundle(configuration, bundle))
-            except ApiError as error:
-                message = f"{resource.plural}/{name}: {error.message}"
-                failures.append(type(error)(error.status, error.reason, message, error.retry_after))
+            except Conflict:
+                raise
             except KubeError as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
+                refused.append(f"{resource.plural}/{name}: {error}")
+        if refused:
+            raise KubeError("; ".join(refused))
 
 
 def _not_issued_by_others(metadata: dict[str, Any]) -> dict[str, Any]:
