@@ -215,18 +215,15 @@ class Ending(StrEnum):
     DROPPED = "dropped"
 
 
-@dataclass(frozen=True)
-class Promises:
-    """Keys of records: those *waiting* for the pod that takes the place, and those *kept*, whose address it has."""
+def promises_of(
+    records: Iterable[Record], successors: Callable[[Record], Iterable[Pod]]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The keys of records that wait for the pod that takes the place of theirs, and of those whose address it has.
 
-    waiting: frozenset[str] = frozenset()
-    kept: frozenset[str] = frozenset()
-
-
-def promises_of(records: Iterable[Record], successors: Callable[[Record], Iterable[Pod]]) -> Promises:
-    """*successors* are the pods to which the addresses of a record's pod were promised."""
+    *successors* are the pods to which the addresses of a record's pod were promised.
+    """
     known = [(record, pod) for record in records for pod in successors(record)]
-    return Promises(
+    return (
         frozenset(record.key for record, pod in known if is_waited_for(record, pod)),
         frozenset(record.key for record, pod in known if is_kept(record, pod)),
     )

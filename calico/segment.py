@@ -98,6 +98,11 @@ def key_of(cidr: str, uid: str) -> str:
     return f"{cidr} {uid}"
 
 
+Keys = frozenset[str]
+"""Of records."""
+NO_KEYS: Keys = frozenset()
+
+
 class ReservationSpec(Value, frozen=True):
     reserved_cidrs: list[str] = msgspec.field(default_factory=list, name="reservedCIDRs")
 

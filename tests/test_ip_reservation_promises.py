@@ -13,10 +13,9 @@ from api.same_address import (
     SAME_ADDRESS_FROM,
     Ending,
     Promise,
-    Promises,
     promises_of,
 )
-from calico.segment import IPReservation, Record
+from calico.segment import NO_KEYS, IPReservation, Record
 from controllers.ip_reservation.caches import decode_pod
 from controllers.ip_reservation.release_planner import Cause, Pods, plan
 from controllers.ip_reservation.same_address import SameAddressReconciler
@@ -73,14 +72,14 @@ def test_what_a_successor_makes_of_a_reservation(new: Pod, promises: str) -> Non
         new = replace(new, metadata=replace(new.metadata, annotations=dict(PROMISE.annotations)))
     found = promises_of([former()], lambda _: [new])
 
-    expected = {promises: frozenset({former().key})} if promises else {}
-    assert found == Promises(**expected)
+    of_former = frozenset({former().key})
+    assert found == tuple(of_former if promises == each else NO_KEYS for each in ("waiting", "kept"))
 
 
 def test_an_address_that_was_not_promised_waits_for_no_pod() -> None:
-    assert promises_of([former("10.0.0.2/32")], lambda _: [successor()]) == Promises()
-    assert promises_of([former(uid="another")], lambda _: [successor()]) == Promises()
-    assert promises_of([record("10.0.0.1/32", uid="")], lambda _: [successor()]) == Promises()
+    assert promises_of([former("10.0.0.2/32")], lambda _: [successor()]) == (NO_KEYS, NO_KEYS)
+    assert promises_of([former(uid="another")], lambda _: [successor()]) == (NO_KEYS, NO_KEYS)
+    assert promises_of([record("10.0.0.1/32", uid="")], lambda _: [successor()]) == (NO_KEYS, NO_KEYS)
 
 
 # Releases
@@ -99,19 +98,19 @@ def test_nothing_releases_what_was_promised(settings: Mapping[str, Any], by_hand
     held = segment(former(), younger, release=by_hand)
     parsed = IPReservationSettings.model_validate(ON | settings)
 
-    def released(promises: Promises) -> list[tuple[str, Cause]]:
-        planned = plan([held], Pods({}, {}, promises=promises), parsed, NOW)
+    def released(*waiting: str) -> list[tuple[str, Cause]]:
+        planned = plan([held], Pods({}, waiting=frozenset(waiting)), parsed, NOW)
         return [(each.cidr, cause) for change in planned.changes for each, cause in change.released]
 
-    assert [cidr for cidr, _ in released(Promises())] == ["10.0.0.1/32"]
-    assert released(Promises(waiting=frozenset({former().key}))) == []
+    assert [cidr for cidr, _ in released()] == ["10.0.0.1/32"]
+    assert released(former().key) == []
 
 
 def test_what_waits_for_its_pod_counts_against_no_limit() -> None:
     """Else others would be released for a pod that needs an address anyway."""
     others = [record(f"10.0.1.{each}/32", uid=f"uid-{each}", ended=ago(minutes=1)) for each in range(2)]
     settings = IPReservationSettings.model_validate(ON | {"maxCount": 2})
-    pods = Pods({}, {}, promises=Promises(waiting=frozenset({former().key})))
+    pods = Pods({}, waiting=frozenset({former().key}))
 
     assert not plan([segment(former(), *others)], pods, settings, NOW).changes
 

@@ -19,7 +19,6 @@ from controllers.ip_reservation.release_planner import (
     END_WAITS,
     Cause,
     Change,
-    Claimed,
     Life,
     Pods,
     admission_of,
@@ -264,7 +263,7 @@ def situations(draw: st.DrawFn) -> tuple[list[IPReservation], Pods]:
     askings = {admission_of(each) for one in segments for each in one.records}
     waits = {asking: draw(st.sampled_from([0.0, 119.0, 120.0])) for asking in sorted(askings)}
     finished = draw(st.frozensets(st.sampled_from("abc")))
-    return segments, Pods(draw(lives), waits, claims=Claimed(finished=finished))
+    return segments, Pods(draw(lives), waits, finished=finished)
 
 
 @given(situations(), st.integers(1, 10))

@@ -20,7 +20,7 @@ from controllers.ip_reservation.caches import decode_pod
 from controllers.ip_reservation.calls import LOOK_UPS
 from controllers.ip_reservation.late_reservations import GATHER, TOGETHER
 from controllers.ip_reservation.pools import STALE
-from controllers.ip_reservation.release_planner import FEW, Cause, Claimed, Life, Pods
+from controllers.ip_reservation.release_planner import FEW, Cause, Life, Pods
 from controllers.ip_reservation.release_planner import plan as plan_releases
 from controllers.ip_reservation.snapshot import settled_of
 from controllers.ip_reservation.standing import (
@@ -185,7 +185,7 @@ OF_FINISHED = record(reason=FINISHED, ended=ago(minutes=1))
 
 def released(*records: Record, life: Life = Life.RUNNING, **claims: Any) -> list[Cause]:
     waits = {(each.cidr, each.uid, each.last_asked): 1e6 for each in records}
-    pods = Pods({each.uid: life for each in records}, waits, claims=Claimed(**claims))
+    pods = Pods({each.uid: life for each in records}, waits, **claims)
     planned = plan_releases([segment(*records)], pods, SETTINGS, NOW)
     return [cause for change in planned.changes for _, cause in change.released]
 
@@ -195,9 +195,9 @@ def released(*records: Record, life: Life = Life.RUNNING, **claims: Any) -> list
     [
         pytest.param(LIVING, Life.RUNNING, {}, [Cause.GIVEN_BACK], id="of a pod that lives, no more relied on"),
         pytest.param(LIVING, Life.RUNNING, {"relied_on": {LIVING.key}}, [], id="relied on"),
-        pytest.param(ENDED, Life.RUNNING, {"relied_on": {LIVING.key}, "released": {LIVING.key}}, [],
+        pytest.param(ENDED, Life.RUNNING, {"relied_on": {LIVING.key}, "left": {LIVING.key}}, [],
                      id="relied on, released by Calico long ago"),
-        pytest.param(ENDED, Life.RUNNING, {"released": {LIVING.key}}, [Cause.AGE], id="released by Calico long ago"),
+        pytest.param(ENDED, Life.RUNNING, {"left": {LIVING.key}}, [Cause.AGE], id="released by Calico long ago"),
         pytest.param(LIVING, Life.GONE, {}, [], id="of a pod that went just now"),
         pytest.param(LIVING, Life.GONE, {"excused": {LIVING.uid}}, [Cause.GIVEN_BACK], id="of an excused one"),
         pytest.param(LIVING, Life.TERMINATING, {"excused": {LIVING.uid}}, [], id="excused, but not gone yet"),
@@ -240,7 +240,7 @@ JUST_ENDED = record(reason=STANDING, ended=ago(minutes=1))
 def test_what_is_held_for_a_pod_that_is_gone_outlasts_the_configuration(
     segments: Sequence[IPReservation], claims: Mapping[str, Any], expected: Sequence[Sequence[Record]]
 ) -> None:
-    pods = Pods({}, {}, claims=Claimed(owner=OWNER_UID, **claims))
+    pods = Pods({}, owner=OWNER_UID, **claims)
     found = plan_releases(segments, pods, SETTINGS, NOW).compactions
     assert [[*each.records] for each in found] == expected
 

@@ -53,7 +53,6 @@ from cli.ip_reservation.reservations import (
 from cli.output import Document, Part, Table, duration, moment, title
 from cli.pods import Pod, PodStatus, Raw, StoredPod
 from controllers.ip_reservation.release_planner import (
-    Claimed,
     Life,
     Pods,
     has_left,
@@ -179,9 +178,9 @@ def _release(
     by_hand: bool,
 ) -> str:
     lasts = duration(settings.duration)
-    if stored.key in pods.promises.kept:
+    if stored.key in pods.kept:
         return "the pod that took the place of its pod has it: the leader ends it in its next run"
-    if stored.key in pods.promises.waiting:
+    if stored.key in pods.waiting:
         return "it waits for the pod that takes the place of its pod, which was promised this address"
     if pods.life_of(stored) is Life.RUNNING and not was_asked(stored):
         return f"it is reserved ahead: its {lasts} begin when its pod is gone"
@@ -274,8 +273,8 @@ def known_of(inventory: Inventory, stored: Sequence[Stored]) -> Pods:
             lives[record.uid] = life_of(pod)
             left |= {record.key} if has_left(record, pod) else set()
         named[record.key] = [pod] if pod and is_on else []
-    promises = promises_of((record for record, _ in stored), lambda record: named[record.key])
-    return Pods(lives, {}, promises=promises, claims=Claimed(released=frozenset(left)))
+    waiting, kept = promises_of((record for record, _ in stored), lambda record: named[record.key])
+    return Pods(lives, waiting=waiting, kept=kept, left=frozenset(left))
 
 
 def predicted(_: Inventory) -> Make:

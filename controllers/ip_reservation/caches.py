@@ -19,15 +19,13 @@ from api.ip_reservation import (
 )
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, predecessor_of
 from api.standing import RESERVED, epoch_of, keys_of
-from calico.segment import IPReservation, Record
+from calico.segment import NO_KEYS, IPReservation, Keys, Record
 from controllers.informers import Informers
 from kube.informer import Informer
 from kube.resources import NAMESPACES, PODS, Resource, Selection
 from kube.types import MIRROR, Namespace, OwnerReference, Pod, PodSpec, PodStatus, compact
 from runtime import threading
 
-Keys = frozenset[str]
-NONE: Keys = frozenset()
 MOST_EXCUSED = 50_000
 """The oldest are forgotten: their addresses stay reserved for their time."""
 
@@ -52,7 +50,7 @@ class Claims:
         self._finished: dict[str, None] = {}
         self._epoch: str | None = ""
         self.owner: OwnerReference | None = None
-        self.released = NONE
+        self.released = NO_KEYS
         """Of living pods whose address Calico has released, as far as the last pass knows."""
 
     def begin(self, epoch: str, owner: OwnerReference) -> None:
@@ -88,7 +86,7 @@ class Claims:
 
     def of(self, uid: str) -> Keys:
         """What is claimed."""
-        return self._claimed.get(uid, NONE)
+        return self._claimed.get(uid, NO_KEYS)
 
     def found_marked(self, uid: str, keys: Keys) -> None:
         """By this leader or another one."""
@@ -101,7 +99,7 @@ class Claims:
         with self._lock:
             if self._claimed.get(uid) != keys:
                 return False
-            self._marked[uid] = self._marked.get(uid, NONE) | keys
+            self._marked[uid] = self._marked.get(uid, NO_KEYS) | keys
             return True
 
     def marked(self, uid: str, keys: Keys) -> None:
@@ -113,7 +111,7 @@ class Claims:
                 self._marked.pop(uid, None)
 
     def marked_of(self, uid: str) -> Keys:
-        return self._marked.get(uid, NONE)
+        return self._marked.get(uid, NO_KEYS)
 
     def ended(self, uid: str) -> None:
         """The time of its reservations begins."""
@@ -149,7 +147,7 @@ class Claims:
     def relied_on(self) -> Keys:
         with self._lock:
             every = (*self._claimed.values(), *self._marked.values())
-        return NONE.union(*every)
+        return NO_KEYS.union(*every)
 
     def __len__(self) -> int:
         """Claimed pods."""

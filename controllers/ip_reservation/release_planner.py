@@ -22,10 +22,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from api.ip_reservation import FINISHED, cidrs_of
-from api.same_address import Promises
 from api.standing import STANDING
 from calico.pools import Pool
-from calico.segment import ENTRIES, SIZE, IPReservation, Record, pages
+from calico.segment import ENTRIES, NO_KEYS, SIZE, IPReservation, Keys, Record, pages
 from kube.types import Pod
 from settings import IPReservationSettings
 
@@ -77,42 +76,42 @@ EARLY = (Cause.NAMESPACE, Cause.POOL, Cause.FINISHED, Cause.COUNT)
 
 
 @dataclass(frozen=True)
-class Claimed:
-    """Keys of records that are *relied_on*, because the deletion of their living pods is not reviewed, and of those
-    whose address their living pods have no more: Calico has *released* it, or they have another one.
-
-    *excused* are uids of pods whose addresses need not stay reserved. What is relied on stays in a segment of *owner*,
-    a uid, with which the reliance ends. *finished* are uids of pods that ended by themselves, and are not excused.
-    """
-
-    relied_on: frozenset[str] = frozenset()
-    released: frozenset[str] = frozenset()
-    excused: frozenset[str] = frozenset()
-    owner: str = ""
-    finished: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
 class Pods:
     """What is known of the records' pods.
 
     *lives* by pod uid, where absent means gone; *waits* are the seconds since the leader first saw each admission of
-    a pod that runs; *ends*, by record key, are when pods were seen gone; *unconfirmed* are the keys of records whose
-    pods may not have existed, and *forged* those of them that are to be dropped; *promises* are to the pods that take
-    their places; *claims* are those of living pods.
+    a pod that runs; *ends*, by record key, are when pods were seen gone. Keys of records are
+
+    - *unconfirmed*: their pods may not have existed, and *forged* those of them that are to be dropped;
+    - *waiting* for the pod that takes the place of theirs, and *kept* by it, which has the address;
+    - *relied_on*: the deletion of their living pods is not reviewed. They stay in a segment of *owner*, a uid, with
+      which the reliance ends;
+    - *left*: their pods live without that address, which Calico has released, or with another one.
+
+    *excused* are uids of pods whose addresses need not stay reserved, *finished* those of pods that ended by
+    themselves, and are not excused.
     """
 
     lives: Mapping[str, Life]
-    waits: Mapping[Admission, float]
+    waits: Mapping[Admission, float] = field(default_factory=dict)
     ends: Mapping[str, datetime] = field(default_factory=dict)
-    unconfirmed: frozenset[str] = frozenset()
-    forged: frozenset[str] = frozenset()
-    promises: Promises = field(default_factory=Promises)
-    claims: Claimed = field(default_factory=Claimed)
+    unconfirmed: Keys = NO_KEYS
+    forged: Keys = NO_KEYS
+    waiting: Keys = NO_KEYS
+    kept: Keys = NO_KEYS
+    relied_on: Keys = NO_KEYS
+    owner: str = ""
+    left: Keys = NO_KEYS
+    excused: Keys = NO_KEYS
+    finished: Keys = NO_KEYS
 
     def life_of(self, record: Record) -> Life:
         """GONE also when it lives on without this address."""
-        return Life.GONE if record.key in self.claims.released else self.lives.get(record.uid, Life.GONE)
+        return Life.GONE if record.key in self.left else self.lives.get(record.uid, Life.GONE)
+
+    def is_needed(self, record: Record) -> bool:
+        """Whether it stays reserved whatever else holds."""
+        return record.key in self.waiting or record.key in self.relied_on
 
     def goes(self, record: Record) -> bool:
         """Whether it is certain that its pod does not stay."""
@@ -144,11 +143,10 @@ class Compaction:
 
 @dataclass(frozen=True)
 class Plan:
-    """*changes* leave the greatest copy of each record for last; *uncompacted* are due when a compaction fails."""
+    """*changes* leave the greatest copy of each record for last."""
 
     changes: Sequence[Change]
     compactions: Sequence[Compaction]
-    uncompacted: Sequence[Change] = ()
 
 
 def plan(
@@ -158,11 +156,13 @@ def plan(
     now: datetime,
     *,
     quiet: bool = False,
+    creates: bool = True,
     pools: Sequence[Pool] | None = None,
 ) -> Plan:
     """The segments to rewrite or to delete, and to create; *quiet*: none was created for a while.
 
-    While *pools* are not known, nothing is released for them.
+    Unless it *creates* any, what is known is stored where the records are. While *pools* are not known, nothing is
+    released for them.
     """
     copies = by_identity(segments)
     noted = {identity: note_end(merged(found), pods, now) for identity, found in copies.items()}
@@ -171,35 +171,34 @@ def plan(
         for identity, record in noted.items()
         if (cause := _cause(record, copies[identity], pods, settings, now))
     }
-    stay = pods.promises.waiting | pods.claims.relied_on
-    waiting = {identity for identity, record in noted.items() if record.key in stay}
-    causes |= _too_many(noted, causes.keys() | waiting, settings, pools or ())
+    needed = {identity for identity, record in noted.items() if pods.is_needed(record)}
+    causes |= _too_many(noted, causes.keys() | needed, settings, pools or ())
     dropped = set(_dropped(copies, causes, pods))
 
     ordered = sorted(segments, key=place_of)
     changes = [_change(segment, noted, causes, dropped) for segment in ordered]
+    due = {change.segment.metadata.name: change for change in changes if _is_due(change, pods, settings, now)}
+    if not creates:
+        return Plan([*due.values()], ())
     whole = [change.segment for change in changes if len(change.kept) == len(change.segment.records)]
     known = [[noted[identity_of(segment, record)] for record in segment.records] for segment in whole]
     compactions = compact(zip(whole, known, strict=True), quiet=quiet)
     sources = {name for compaction in compactions for name in compaction.sources}
-    needed = [change for change in changes if _is_needed(change, pods, settings, now)]
-    due = {change.segment.metadata.name for change in needed}
     moved = {
         name: records
         for change in changes
         if (name := change.segment.metadata.name) not in sources
-        and (records := _outlasting(change, copies, pods.claims, is_due=name in due))
+        and (records := _outlasting(change, copies, pods.relied_on, is_due=name in due))
     }
     postponed = sources | moved.keys()
     return Plan(
-        [change for change in needed if change.segment.metadata.name not in postponed],
+        [change for name, change in due.items() if name not in postponed],
         (*compactions, *_moves(segments, moved)),
-        [change for change in needed if change.segment.metadata.name in postponed],
     )
 
 
 def _outlasting(
-    change: Change, copies: Mapping[Identity, Sequence[Copy]], claims: Claimed, *, is_due: bool
+    change: Change, copies: Mapping[Identity, Sequence[Copy]], relied_on: Keys, *, is_due: bool
 ) -> Sequence[Record]:
     """What is to outlast the owner of its segment, which keeps all: records whose ends are due, or stored.
 
@@ -213,7 +212,7 @@ def _outlasting(
     return [
         record
         for record in ended
-        if record.key not in claims.relied_on
+        if record.key not in relied_on
         and all(copy.segment.metadata.owner_references for copy in copies[identity_of(segment, record)])
     ]
 
@@ -243,7 +242,7 @@ def _change(
     return Change(segment, tuple(kept), tuple(released), delete=not kept)
 
 
-def _is_needed(change: Change, pods: Pods, settings: IPReservationSettings, now: datetime) -> bool:
+def _is_due(change: Change, pods: Pods, settings: IPReservationSettings, now: datetime) -> bool:
     """Whether it is worth a write, which stores all ends that are known."""
     before = change.segment.records
     # A write also repairs a malformed entry, for which Calico would give no pod an address.
@@ -261,7 +260,7 @@ def note_end(record: Record, pods: Pods, now: datetime) -> Record:
     """*record* with the time at which its pod was seen ended; without while it has its address or is unconfirmed."""
     if pods.life_of(record) is not Life.GONE or record.key in pods.unconfirmed:
         return _with_end(record, None, record.reason)
-    reason = FINISHED if record.uid in pods.claims.finished else record.reason
+    reason = FINISHED if record.uid in pods.finished else record.reason
     return _with_end(record, min(record.ended or pods.ends.get(record.key, now), now), reason)
 
 
@@ -276,11 +275,11 @@ def _cause(
     """By age only when its end is stored, so that it shows when its time began."""
     if record.key in pods.forged:
         return Cause.FORGED
-    if record.ended and record.key in pods.promises.kept:
+    if record.ended and record.key in pods.kept:
         return Cause.RETURNED
-    if record.key in pods.promises.waiting or record.key in pods.claims.relied_on:
+    if pods.is_needed(record):
         return None
-    if record.ended and record.uid in pods.claims.excused and record.reason != FINISHED:
+    if record.ended and record.uid in pods.excused and record.reason != FINISHED:
         return Cause.GIVEN_BACK
     if record.ended and any(record.cidr in copy.segment.to_be_released.values() for copy in copies):
         return Cause.BY_HAND
@@ -299,7 +298,7 @@ def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSetting
 
     One that was reserved ahead, and is relied on no more, needs no such patience.
     """
-    if record.key in pods.unconfirmed or record.key in pods.claims.relied_on:
+    if record.key in pods.unconfirmed or pods.is_needed(record):
         return False
     patience = settings.give_back_after if was_asked(record) else min(WITHDRAWN, settings.give_back_after)
     waited = pods.waits.get(admission_of(record), 0.0)
@@ -460,8 +459,8 @@ def _dropped(
     for identity, found in copies.items():
         if len(found) == 1:
             continue
-        if found[0].record.key in pods.claims.relied_on:
-            yield from _dropped_of_relied_on(found, pods.claims.owner)
+        if found[0].record.key in pods.relied_on:
+            yield from _dropped_of_relied_on(found, pods.owner)
             continue
         *lesser, greatest = found
         goes = pods.goes(greatest.record)

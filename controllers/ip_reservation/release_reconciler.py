@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import msgspec
 import structlog
 
 from calico.reservations import Reservations
@@ -20,6 +21,8 @@ from controllers.ip_reservation.release_planner import (
     Change,
     Compaction,
     Plan,
+    Pods,
+    is_ahead,
     is_small,
     plan,
 )
@@ -35,7 +38,7 @@ SEGMENTS = "segments"
 AT_ONCE = 0.0
 """Run again without a pause."""
 WRITES = 30.0
-"""Seconds of one pass for writes of one kind; the others are made in the next one."""
+"""Seconds of one pass for writes; the others are made in the next one."""
 MAKES_FREE = (Cause.AGE, Cause.BY_HAND, *EARLY)
 """Any pod may get such an address next."""
 
@@ -55,13 +58,12 @@ class ReleaseReconciler:
     is_over: IsOver = lambda: False
 
     def __post_init__(self) -> None:
-        self._writes, self._late_writes, self._creations = (
-            RoundRobin(self.clock, WRITES, self.is_over) for _ in range(3)
-        )
+        self._actions = RoundRobin(self.clock, WRITES, self.is_over)
+        self._creates = True
         self._small: set[str] = set()
 
     def controller(self, queue: WorkQueue) -> Controller:
-        watch = Watch(self.reader.segments, self.observe)
+        watch = Watch(self.reader.caches.segments, self.observe)
         return Controller(queue, self.reconcile, watch, first=[SEGMENTS])
 
     def observe(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
@@ -75,50 +77,59 @@ class ReleaseReconciler:
     def reconcile(self, _key: str) -> float:
         """Release nothing while the cache of pods may be older than their ends."""
         settings, now = self.settings(), self.clock.now()
-        if self.reader.silence > STALE:
-            log.warning("release paused, watch of pods is silent", seconds=self.reader.silence)
+        if (silence := self.reader.caches.pods.silence) > STALE:
+            log.warning("release paused, watch of pods is silent", seconds=silence)
             return settings.release_period
         snapshot = self.reader.read(settings)
         planned = self._planned(snapshot, settings, now)
-        self._apply(planned.changes, self._writes)
-        due = {compaction.records[0].key: compaction for compaction in planned.compactions}
-        compacted = [self._compact(compaction) for compaction, _ in self._creations.of(due)]
-        if compacted.count(True) < len(due):
-            # The ends that no large segment has must be stored: time counts from them.
-            self._apply(planned.uncompacted, self._late_writes)
+        actions: dict[str, Change | Compaction] = {}
+        actions |= {change.segment.metadata.name: change for change in planned.changes}
+        actions |= {compaction.records[0].key: compaction for compaction in planned.compactions}
+        created = 0
+        for action, _ in self._actions.of(actions):
+            if isinstance(action, Change):
+                self._write(action)
+            else:
+                created += self._compact(action)
+        # The ends that no large segment has must be stored in the next pass: time counts from them.
+        self._creates = created == len(planned.compactions)
         self.reporter.inventory(snapshot, settings)
-        return AT_ONCE if any(compacted) else settings.release_period
+        return AT_ONCE if created else settings.release_period
 
     def _planned(self, snapshot: Snapshot, settings: IPReservationSettings, now: datetime) -> Plan:
         """Nothing that was promised to a pod which the cache of pods does not have yet is made free."""
-        planned = _plan(snapshot, settings, now)
+
+        def planned(pods: Pods) -> Plan:
+            options = {"quiet": snapshot.quiet, "creates": self._creates}
+            return plan(snapshot.ours, pods, settings, now, pools=snapshot.pools, **options)
+
+        found = planned(snapshot.pods)
         if not settings.same_address.enabled:
-            return planned
+            return found
         made_free = [
             record
-            for change in planned.changes
+            for change in found.changes
             for record, cause in change.released
             if cause in MAKES_FREE and record.owner_uid
         ]
-        waiting = self.reader.waited_for(made_free)
-        return _plan(waiting_for(waiting, snapshot), settings, now) if waiting else planned
+        if not (waiting := self.reader.waited_for(made_free)):
+            return found
+        return planned(replace(snapshot.pods, waiting=snapshot.pods.waiting | waiting))
 
     def _compact(self, compaction: Compaction) -> bool:
         """Create what takes the place of small segments, which the next run deletes."""
         name, records = name_of("compacted", secrets.token_hex(8)), compaction.records
-        owner = self.reader.owner_of(records)
+        caches = self.reader.caches
+        owner = caches.claims.owner if any(map(is_ahead, records)) else None
         try:
             made = self.reservations.create(name, records, level=compaction.level, owner=owner, timeout=5.0)
         except KubeError as error:
             log.warning("segments not compacted", error=str(error))
             return False
-        self.reader.wrote(made)
+        # The next pass decides on it, whenever the watch delivers it.
+        caches.segments.wrote(msgspec.Raw(msgspec.json.encode(made)))
         self.reporter.compacted(compaction)
         return True
-
-    def _apply(self, changes: Sequence[Change], writes: RoundRobin) -> None:
-        for change, _ in writes.of({change.segment.metadata.name: change for change in changes}):
-            self._write(change)
 
     def _write(self, change: Change) -> None:
         name, kept = change.segment.metadata.name, {record.key for record in change.kept}
@@ -136,15 +147,3 @@ class ReleaseReconciler:
             log.warning("segment not written", name=name, error=str(error))
             return
         self.reporter.released(change.segment, change.released)
-
-
-def waiting_for(keys: frozenset[str], snapshot: Snapshot) -> Snapshot:
-    """With the records of these *keys* waiting for pods, too."""
-    promises = snapshot.pods.promises
-    promises = replace(promises, waiting=promises.waiting | keys)
-    return replace(snapshot, pods=replace(snapshot.pods, promises=promises))
-
-
-def _plan(snapshot: Snapshot, settings: IPReservationSettings, now: datetime) -> Plan:
-    pools = snapshot.pools if settings.pools.enabled else None
-    return plan(snapshot.ours, snapshot.pods, settings, now, quiet=snapshot.quiet, pools=pools)

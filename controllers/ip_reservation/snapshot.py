@@ -8,32 +8,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-import msgspec
-
 from api.same_address import is_waited_for, promises_of
 from calico.pools import Pool
-from calico.segment import IPReservation, Record
+from calico.segment import NO_KEYS, IPReservation, Keys, Record
 from controllers.controller import Clock
-from controllers.ip_reservation.caches import NONE, Caches, Keys
+from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import IsOver, LiveReader, LookUps
 from controllers.ip_reservation.confirmations import Confirmations, PodAddresses
 from controllers.ip_reservation.pools import STALE
 from controllers.ip_reservation.release_planner import (
     Admission,
-    Claimed,
     Life,
     Pods,
     admission_of,
     by_identity,
     has_left,
-    is_ahead,
     is_small,
     life_of,
     may_be_given_back,
     merged,
 )
-from kube.informer import Informer
-from kube.types import OwnerReference, Pod
+from kube.types import Pod
 from settings import IPReservationSettings
 
 QUIET = 5.0
@@ -47,7 +42,7 @@ ReadPools = Callable[[Sequence[IPReservation]], Sequence[Pool] | None]
 class Snapshot:
     """All segments, *ours* to decide about, and what is known of their pods; *quiet*: none is new.
 
-    Of *settled* ones nothing is to be decided. *pools* is None while they are not known.
+    Of *settled* ones nothing is to be decided. *pools* is None while they limit nothing, or are not known.
     """
 
     everything: Sequence[IPReservation]
@@ -71,7 +66,7 @@ class SnapshotReader:
         pools: ReadPools = lambda _: None,
         is_over: IsOver = lambda: False,
     ) -> None:
-        self._caches, self._addresses, self._clock = caches, addresses, clock
+        self.caches, self._addresses, self._clock = caches, addresses, clock
         self._pools_of = pools
         self._confirmations = Confirmations(caches.pods, addresses, live, clock, is_over)
         self._running = LookUps(live, clock, is_over, self._runs)
@@ -83,52 +78,48 @@ class SnapshotReader:
         self._names: set[str] = set()
         self._grew_at = -math.inf
 
-    @property
-    def segments(self) -> Informer[IPReservation]:
-        return self._caches.segments
-
-    @property
-    def silence(self) -> float:
-        """How old the cache of pods may be, in seconds."""
-        return self._caches.pods.silence
-
     def read(self, settings: IPReservationSettings) -> Snapshot:
-        everything = self._caches.segments.list()
-        pools, relied_on = self._pools_of(everything), self._caches.claims.relied_on()
+        caches, claims = self.caches, self.caches.claims
+        everything = caches.segments.list()
+        pools, relied_on = self._pools_of(everything), claims.relied_on()
+        owner = claims.owner.uid if claims.owner else ""
         all_ours = [segment for segment in everything if segment.ours]
-        unassigned = NONE.union(*(pool.ours for pool in pools or ()))
-        settled = settled_of(all_ours, self._owner, relied_on, unassigned)
+        unassigned = NO_KEYS.union(*(pool.ours for pool in pools or ()))
+        settled = settled_of(all_ours, owner, relied_on, unassigned)
         names = {segment.metadata.name for segment in settled}
         ours = [segment for segment in all_ours if segment.metadata.name not in names]
         unconfirmed, forged = self._confirmations.read(ours)
         records = [merged(copies) for copies in by_identity(ours).values()]
-        lives = {record.uid: life_of(self._caches.pod_of(record)) for record in records}
-        pods = Pods(lives, {}, unconfirmed=unconfirmed, forged=forged)
-        pods = replace(pods, claims=self._claimed(records, pods, relied_on, unassigned))
-        pods = replace(pods, waits=self._waits(records, pods), ends=self._noted_ends(records, pods))
+        lives = {record.uid: life_of(caches.pod_of(record)) for record in records}
+        waiting, kept = NO_KEYS, NO_KEYS
         if settings.same_address.enabled:
-            pods = replace(pods, promises=promises_of(records, self._caches.successors_of))
+            waiting, kept = promises_of(records, caches.successors_of)
+        pods = Pods(
+            lives,
+            unconfirmed=unconfirmed,
+            forged=forged,
+            waiting=waiting,
+            kept=kept,
+            relied_on=relied_on,
+            owner=owner,
+            left=self._left(records, lives, unassigned),
+            excused=claims.excused(),
+            finished=claims.finished(),
+        )
+        pods = replace(pods, waits=self._waits(records, pods), ends=self._noted_ends(records, pods))
         pods = replace(pods, lives={**lives, **self._doubted(records, pods, settings)})
-        quiet = self._is_quiet(all_ours)
-        return Snapshot(everything, ours, pods, quiet, pools, settled)
+        limits = pools if settings.pools.enabled else None
+        return Snapshot(everything, ours, pods, self._is_quiet(all_ours), limits, settled)
 
-    def waited_for(self, records: Iterable[Record]) -> frozenset[str]:
+    def waited_for(self, records: Iterable[Record]) -> Keys:
         """The keys of *records* that pods wait for, by the API server, and of those not asked about in time."""
         asked = {record.key: record for record in records}
         return frozenset(asked) - self._unpromised.certain(asked.values())
 
-    def owner_of(self, records: Iterable[Record]) -> OwnerReference | None:
-        """Of a segment with these *records*."""
-        return self._caches.claims.owner if any(map(is_ahead, records)) else None
-
-    def wrote(self, segment: IPReservation) -> None:
-        """Decide on *segment* from now on, whenever the watch delivers it."""
-        self._caches.segments.wrote(msgspec.Raw(msgspec.json.encode(segment)))
-
     def _runs(self, record: Record, pod: Pod | None) -> bool:
         """Whether *pod*, which has its name now, is the one of its uid, and stays, and its deletion is reviewed."""
         stays = pod and pod.metadata.uid == record.uid and life_of(pod) is Life.RUNNING
-        return bool(pod and stays and not self._caches.claims.has_mark_in_force(pod))
+        return bool(pod and stays and not self.caches.claims.has_mark_in_force(pod))
 
     def _is_quiet(self, ours: Sequence[IPReservation]) -> bool:
         names, now = {segment.metadata.name for segment in ours}, self._clock.monotonic()
@@ -145,28 +136,21 @@ class SnapshotReader:
         running = self._running.certain(doubted)
         return {record.uid: Life.RUNNING if record.key in running else Life.TERMINATING for record in doubted}
 
-    def _claimed(self, records: Sequence[Record], pods: Pods, relied_on: Keys, unassigned: Keys) -> Claimed:
+    def _left(self, records: Sequence[Record], lives: Mapping[str, Life], unassigned: Keys) -> Keys:
         """A new address may not be in the copy of Calico's blocks yet, so it is not looked for there.
 
         What was released once is not relied on again, also when its reservation is over. What a pod has left needs no
         blocks to be known.
         """
-        claims, known_since = self._caches.claims, self._clock.now() - timedelta(seconds=STALE)
-        claims.released = frozenset(key for key in claims.released if self._caches.lives_with(key)).union(
+        claims, known_since = self.caches.claims, self._clock.now() - timedelta(seconds=STALE)
+        claims.released = frozenset(key for key in claims.released if self.caches.lives_with(key)).union(
             record.key
             for record in records
-            if record.cidr in unassigned and pods.life_of(record) is Life.RUNNING and record.at < known_since
+            if record.cidr in unassigned and lives[record.uid] is Life.RUNNING and record.at < known_since
         )
-        left = {
-            record.key for record in records if (pod := self._caches.pod_of(record)) and has_left(record, pod)
-        }
-        return Claimed(relied_on, claims.released | left, claims.excused(), self._owner, claims.finished())
-
-    @property
-    def _owner(self) -> str:
-        """The uid."""
-        owner = self._caches.claims.owner
-        return owner.uid if owner else ""
+        return claims.released.union(
+            record.key for record in records if (pod := self.caches.pod_of(record)) and has_left(record, pod)
+        )
 
     def _noted_ends(self, records: Sequence[Record], pods: Pods) -> Mapping[str, datetime]:
         """When pods were first seen ended, by the informer or by an earlier run, whatever became of the write."""
@@ -176,11 +160,11 @@ class SnapshotReader:
         return {key: at for key, at in seen.items() if at}
 
     def _waits(self, records: Sequence[Record], pods: Pods) -> Mapping[Admission, float]:
-        now, relied_on = self._clock.monotonic(), pods.claims.relied_on
+        now = self._clock.monotonic()
         admissions = {
             admission_of(record)
             for record in records
-            if pods.life_of(record) is Life.RUNNING and record.key not in relied_on
+            if pods.life_of(record) is Life.RUNNING and record.key not in pods.relied_on
         }
         self._first_seen = {admission: self._first_seen.get(admission, now) for admission in admissions}
         return {admission: now - since for admission, since in self._first_seen.items()}

@@ -32,9 +32,9 @@ from api.standing import (
 )
 from calico.pools import Pool, Range, overlap, range_of
 from calico.reservations import NotServed, Reservations
-from calico.segment import IPReservation, Record, name_of, pages
+from calico.segment import NO_KEYS, IPReservation, Keys, Record, name_of, pages
 from controllers.controller import Clock, Controller, Watch
-from controllers.ip_reservation.caches import NONE, Caches, Keys
+from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import PAUSES
 from controllers.ip_reservation.late_reservations import taken_out
 from controllers.ip_reservation.reporter import Reporter
@@ -381,7 +381,7 @@ class StandingReconciler:
         """
         if self._confirmed == (adoptions := self._adoptions):
             return
-        wanted, confirmed = {each.key: each for each in self._records(self._candidates, settings)}, NONE
+        wanted, confirmed = {each.key: each for each in self._records(self._candidates, settings)}, NO_KEYS
         for segment in self._caches.segments.list():
             if segment.is_owned_by(owner.uid) and not segment.keys.isdisjoint(wanted):
                 found = [(each, wanted.get(each.key, each)) for each in segment.records]
@@ -405,7 +405,7 @@ class StandingReconciler:
 
     def _reserve(self, uids: Sequence[str], owner: OwnerReference, settings: IPReservationSettings) -> None:
         """What cannot be written is left out; a write that was late makes a copy."""
-        reserved = NONE
+        reserved = NO_KEYS
         for page in pages(self._records(uids, settings)):
             name = name_of("standing", secrets.token_hex(8))
             try:
@@ -458,5 +458,5 @@ class MarkReconciler:
                 )
             if is_others:
                 self._replaced.add(uid)
-        self._claims.marked(uid, keys if is_claimed else NONE)
+        self._claims.marked(uid, keys if is_claimed else NO_KEYS)
         self._caches.end_claims_of_gone([uid])
