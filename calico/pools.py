@@ -283,26 +283,17 @@ NAME = "default"
 COOLDOWN = "ipCooldownSeconds"
 
 
-class IPAMConfigurationSpec(Value, frozen=True):
-    strict_affinity: bool = False
-    ip_cooldown_seconds: int = msgspec.field(default=0, name=COOLDOWN)
-
-
 class IPAMConfiguration(Value, frozen=True):
-    spec: IPAMConfigurationSpec = IPAMConfigurationSpec()
+    """*strict_affinity*: a node may take only addresses of blocks that it has; by default it may borrow those of
+    others. *cooldown*: for so many seconds, at most 1200, Calico gives a released address to no pod, not even to one
+    that asks for it; 3.33 is its first version that knows this."""
 
-    @property
-    def strict_affinity(self) -> bool:
-        """Whether a node may take only addresses of blocks that it has; by default it may borrow those of others."""
-        return self.spec.strict_affinity
+    strict_affinity: bool = False
+    cooldown: int = msgspec.field(default=0, name=COOLDOWN)
 
-    @property
-    def cooldown(self) -> int:
-        """For how many seconds Calico gives a released address to no pod, not even to one that asks for it.
 
-        At most 1200; 0 where it is not set, and where this version of Calico does not know it: 3.33 is the first.
-        """
-        return max(0, self.spec.ip_cooldown_seconds)
+class _Configured(Value, frozen=True):
+    spec: IPAMConfiguration = IPAMConfiguration()
 
 
 def ipam_configuration(client: Client, api_version: str = AUTO, *, timeout: float) -> IPAMConfiguration:
@@ -311,5 +302,5 @@ def ipam_configuration(client: Client, api_version: str = AUTO, *, timeout: floa
     candidates = CONFIGURATIONS[1:] if api_version == GROUPS[1] else CONFIGURATIONS
     if (resource := first_served(client, candidates, timeout)) is None:
         return IPAMConfiguration()
-    found = client.find(resource, NAME, type=IPAMConfiguration, timeout=left_until(end))
-    return found or IPAMConfiguration()
+    found = client.find(resource, NAME, type=_Configured, timeout=left_until(end))
+    return found.spec if found else IPAMConfiguration()

@@ -14,7 +14,6 @@ from controllers.ip_reservation.opt_in import (
     KINDS,
     OptInReconciler,
     Workload,
-    Workloads,
     decode_workload,
 )
 from dev.fake_api.calls import Refused
@@ -38,10 +37,9 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 class World(Served):
     def __init__(self, **settings: object) -> None:
         super().__init__(**({"workloadOptIn": True, "labelSelector": {}} | settings))
-        by_kind: Any = {kind: FakeStore(partial(self._workloads, kind)) for kind in KINDS}
-        self.workloads = Workloads(by_kind, self.caches.pods)
+        workloads: Any = {kind: FakeStore(partial(self._workloads, kind)) for kind in KINDS}
         self.reconciler = OptInReconciler(
-            self.caches, self.workloads, self.api.client(), lambda: self.settings, self.reporter
+            self.caches, workloads, self.api.client(), lambda: self.settings, self.reporter
         )
 
     def _workloads(self, kind: str) -> list[Workload]:
@@ -179,7 +177,7 @@ def test_a_workload_whose_annotation_changes_has_its_pods_reconciled(kind: str) 
         (says, says, set()),
         (says, None, set()),
     ]:
-        assert {*world.workloads.workload_changed(kind, old, new)} == expected
+        assert {*world.reconciler.workload_changed(kind, old, new)} == expected
 
 
 @each_kind
@@ -187,7 +185,7 @@ def test_a_namespace_that_is_selected_has_its_pods_reconciled(kind: str) -> None
     world = World()
     world.workload(kind)
     world.pod(kind)
-    observe, selected = world.workloads.namespace_changed, Namespace(ObjectMeta(name="redis"))
+    observe, selected = world.reconciler.namespace_changed, Namespace(ObjectMeta(name="redis"))
 
     assert not [*observe(None, Namespace(ObjectMeta(name="other")))]
     assert not [*observe(selected, selected), *observe(selected, None)]
@@ -199,7 +197,7 @@ def test_a_namespace_that_is_selected_has_its_pods_reconciled(kind: str) -> None
     ("value", "annotations", "reconciled"),
     [
         pytest.param("true", {}, True, id="to be copied"),
-        pytest.param("true", {RESERVE: "false"}, True, id="for a write that met another one"),
+        pytest.param("true", {RESERVE: "false"}, False, id="that says it itself"),
         pytest.param(None, {RESERVE: "true", RESERVE_FROM: "x=true"}, True, id="to be removed"),
         pytest.param(None, {}, False, id="of a workload that says nothing"),
         pytest.param("maybe", {}, False, id="of a workload that says nothing we know"),
@@ -212,5 +210,5 @@ def test_a_pod_that_comes_or_changes_is_reconciled_where_something_is_to_be_copi
     world.workload(kind, value)
     pod = world.pod(kind, metadata={"annotations": annotations})
     for old, new in [(None, pod), (pod, pod)]:
-        assert bool([*world.workloads.pod_changed(old, new)]) == reconciled
-    assert not [*world.workloads.pod_changed(pod, None)]
+        assert bool([*world.reconciler.pod_changed(old, new)]) == reconciled
+    assert not [*world.reconciler.pod_changed(pod, None)]

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import pytest
 
 from api.ip_reservation import RESERVE, RESERVE_FROM
-from controllers.ip_reservation.opt_in import Choice, Reference, followed, plan, workload_of
+from controllers.ip_reservation.opt_in import Reference, followed, plan, workload_of
 from kube.types import ObjectMeta
 from tests.factories import pod
 
 REDIS = Reference("Deployment", "redis")
-YES, NO, NOTHING = Choice(REDIS, "true"), Choice(REDIS, "false"), Choice(REDIS, "")
+YES, NO, NOTHING = (f"Deployment/redis={each}" for each in ("true", "false", ""))
 COPY = {RESERVE: "true", RESERVE_FROM: "Deployment/redis=true"}
 COPIED_NO = {RESERVE: "false", RESERVE_FROM: "Deployment/redis=false"}
 REMOVED = {RESERVE: None, RESERVE_FROM: None}
@@ -20,7 +20,7 @@ CHANGED_SINCE = {RESERVE: "false", RESERVE_FROM: "Deployment/redis=true"}
 
 
 @pytest.mark.parametrize(
-    ("annotations", "choice", "changes"),
+    ("annotations", "mark", "changes"),
     [
         pytest.param({}, YES, COPY, id="a workload opts in"),
         pytest.param({}, NO, COPIED_NO, id="a workload opts out"),
@@ -50,12 +50,12 @@ CHANGED_SINCE = {RESERVE: "false", RESERVE_FROM: "Deployment/redis=true"}
     ],
 )
 def test_what_changes(
-    annotations: Mapping[str, str], choice: Choice | None, changes: Mapping[str, str | None]
+    annotations: Mapping[str, str], mark: str | None, changes: Mapping[str, str | None]
 ) -> None:
-    assert plan(annotations, choice) == changes
-    after = followed(pod(metadata={"annotations": dict(annotations)}), choice).metadata.annotations
+    assert plan(annotations, mark) == changes
+    after = followed(pod(metadata={"annotations": dict(annotations)}), mark).metadata.annotations
     assert after == {name: value for name, value in {**annotations, **changes}.items() if value is not None}
-    assert plan(after, choice) == {}
+    assert plan(after, mark) == {}
 
 
 def owned(api_version: str, kind: str, name: str, hash_: str = "", *, controller: bool = True) -> ObjectMeta:

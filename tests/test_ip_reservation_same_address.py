@@ -24,7 +24,7 @@ from api.same_address import (
     decide,
     promise_of,
 )
-from calico.pools import IPAMConfiguration, IPAMConfigurationSpec, IPPool, IPPoolSpec
+from calico.pools import IPAMConfiguration, IPPool, IPPoolSpec
 from calico.reservations import NotServed
 from calico.segment import IPReservation, Record
 from kube.errors import Unreachable
@@ -169,7 +169,7 @@ class Reads:
     def __init__(self, *segments: IPReservation, error: Exception | None = None, **of_calico: Any) -> None:
         self.found, self.error = segments, error
         pools = of_calico.pop("pools", ())
-        self.calico = CalicoIPAM(IPAMConfiguration(IPAMConfigurationSpec(**of_calico)), pools)
+        self.calico = CalicoIPAM(IPAMConfiguration(**of_calico), pools)
         self.asked = 0
 
     def segments(self, deadline: float) -> Sequence[IPReservation]:
@@ -293,10 +293,10 @@ def pools(**selectors: str) -> Mapping[str, Any]:
             DISABLED,
             id="its pool is disabled",
         ),
-        pytest.param({"ip_cooldown_seconds": 60}, ago(seconds=59), COOLDOWN, id="its cooldown lasts"),
-        pytest.param({"ip_cooldown_seconds": 1}, None, COOLDOWN, id="the former pod is not noted as gone"),
-        pytest.param({"ip_cooldown_seconds": 60}, ago(seconds=60), ASKED, id="its cooldown is over"),
-        pytest.param({"ip_cooldown_seconds": 0}, ago(seconds=1), ASKED, id="there is no cooldown"),
+        pytest.param({"cooldown": 60}, ago(seconds=59), COOLDOWN, id="its cooldown lasts"),
+        pytest.param({"cooldown": 1}, None, COOLDOWN, id="the former pod is not noted as gone"),
+        pytest.param({"cooldown": 60}, ago(seconds=60), ASKED, id="its cooldown is over"),
+        pytest.param({"cooldown": 0}, ago(seconds=1), ASKED, id="there is no cooldown"),
     ],
 )
 def test_what_calico_would_refuse_is_not_promised(

@@ -18,37 +18,24 @@ from cli.installation import CALICO, CONTROLLERS, WEBHOOK, Access, access
 from cli.inventory import Inventory
 from cli.ip_reservation.pools import headroom
 from cli.ip_reservation.reservations import (
-    address_of,
     by_address,
+    due,
     kept_by,
     release_at,
     segments_of,
     settings_of,
     unmanaged_entries,
 )
-from cli.output import Cell, Document, Part, Table, duration, left
+from cli.output import Cell, duration
 from kube.errors import KubeError, ServerError
 from settings import IPReservationSettings, Settings
 
-NEXT = 5
-"""Releases that are shown."""
 LOW = 0.1
 """The share of a pool's addresses that should be free; the alert has the same."""
 TRIAL_SECONDS = 5.0
 COOLDOWN_CHECK = "Calico's cooldown"
 COOLDOWN_PAGE = "docs/reference/ip-reservation.md#calicos-cooldown"
 RETURNED_IP = "docs/reference/ip-reservation.md#check-that-a-returned-ip-is-reached"
-
-
-class Release(Document, frozen=True):
-    address: str
-    namespace: str
-    pod: str
-    reason: str
-    expires_at: datetime
-
-    def until(self, now: datetime) -> str:
-        return f"in {left(self.expires_at, now)}" if self.expires_at > now else "now"
 
 
 class IPReservation(Overview, frozen=True):
@@ -65,7 +52,7 @@ class IPReservation(Overview, frozen=True):
     limit: int
     finished_limit: int
     by_reason: dict[str, int]
-    next_releases: tuple[Release, ...]
+    next_release: datetime | None
 
     @property
     def held(self) -> int:
@@ -81,22 +68,8 @@ class IPReservation(Overview, frozen=True):
         said += [f"{self.finished}/{self.finished_limit} for finished ones"] if self.finished else []
         said += [f"{self.ahead} reserved ahead for running ones"] if self.ahead else []
         said += [f"{going} for pods that are going"] if going else []
-        following = [f"next release {each.until(now)}" for each in self.next_releases[:1]]
-        return ", ".join(said) + "".join(f"; {each}" for each in following)
-
-    def parts(self, now: datetime) -> Iterator[Part]:
-        if self.next_releases:
-            yield ""
-            rows = [
-                (
-                    each.address,
-                    each.until(now).removeprefix("in "),
-                    f"{each.namespace}/{each.pod}",
-                    each.reason,
-                )
-                for each in self.next_releases
-            ]
-            yield Table(("NEXT RELEASES", "IN", "POD", "REASON"), rows)
+        following = f"; next release {due(self.next_release, now)}" if self.next_release else ""
+        return ", ".join(said) + following
 
 
 def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
@@ -105,9 +78,7 @@ def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
     records = [record for record, _ in by_address(segments).values()]
     others = unmanaged_entries(segments)
     releases = [
-        Release(address_of(each.cidr), each.namespace, each.pod, each.reason, at)
-        for each in records
-        if (at := release_at(each, settings)) and not kept_by(each.cidr, others)
+        at for each in records if (at := release_at(each, settings)) and not kept_by(each.cidr, others)
     ]
     held = [each.reason or "unknown" for each in records if each.ended and each.reason != FINISHED]
     overview = IPReservation(
@@ -118,7 +89,7 @@ def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
         settings.max_count,
         settings.max_finished,
         dict(Counter(held).most_common()),
-        tuple(sorted(releases, key=lambda each: each.expires_at)[:NEXT]),
+        min(releases, default=None),
     )
     return overview, _problems(inventory, segments, settings, len(held))
 

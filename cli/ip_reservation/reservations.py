@@ -42,6 +42,10 @@ class Stored(NamedTuple):
     copies: Sequence[Copy]
 
 
+def due(at: datetime, now: datetime) -> str:
+    return f"in {left(at, now)}" if at > now else "now"
+
+
 def release_at(record: Record, settings: IPReservationSettings) -> datetime | None:
     """None while no end of its pod is stored: it exists, has just gone, or never was."""
     return record.ended + timedelta(seconds=settings.duration) if record.ended else None
@@ -141,7 +145,7 @@ def _release(each: Reservation, now: datetime) -> Cell:
         is_held = each.kept_by == held_name(each.address)
         return "then held by hand" if is_held else f"kept by {each.kept_by}"
     if each.expires_at:
-        return f"in {left(each.expires_at, now)}" if each.expires_at > now else good("now")
+        return due(each.expires_at, now) if each.expires_at > now else good("now")
     return "by hand" if each.reason == BY_HAND or not each.pod else NOT_ENDED
 
 

@@ -69,7 +69,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
 def _wait_for_workloads(context: Context, workloads: Workloads | None) -> None:
     """A moment: nothing but their own annotations depends on them, and they may not be readable."""
     end = time.monotonic() + WORKLOADS_WITHIN
-    for informer in workloads.informers if workloads else ():
+    for informer in (workloads or {}).values():
         while not (informer.wait_synced(0.1) or context.stop.is_set() or time.monotonic() > end):
             pass
 
@@ -99,13 +99,14 @@ def _work(
     reader = SnapshotReader(caches, live, addresses, clock, pools.read, is_over)
     restore = RestoreReconciler(caches, reserve, settings, reporter, clock)
     release = ReleaseReconciler(reader, reservations, restore.note_own, settings, reporter, clock, is_over)
-    followed = workloads.followed if workloads else lambda pod: pod
+    opt_in = OptInReconciler(caches, workloads, client, settings, reporter) if workloads else None
+    followed = opt_in.followed if opt_in else lambda pod: pod
     late = LateReconciler(caches, live, reserve, settings, reporter, clock, followed).controller()
     restored = restore.controller()
     swaps = SwapReconciler(caches, live, addresses, settings, reporter, clock).controller()
     optional = [pools.controller()] if settings().follows_pools else []
-    if workloads:
-        optional.append(OptInReconciler(caches, workloads, client, settings, reporter).controller())
+    if opt_in:
+        optional.append(opt_in.controller())
     if settings().same_address.enabled:
         optional.append(SameAddressReconciler(caches, client, settings, reporter).controller())
     if settings().standing.enabled:

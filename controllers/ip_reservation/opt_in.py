@@ -6,7 +6,7 @@ that was changed since is known as the pod's, and only copies are changed or rem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -48,14 +48,6 @@ class Reference:
         return f"{self.kind}/{self.name}"
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What *workload* says about its pods: "true", "false", or "" for nothing."""
-
-    workload: Reference
-    value: str
-
-
 def workload_of(pod: ObjectMeta) -> Reference | None:
     """A Deployment by the name of the ReplicaSet, so that no ReplicaSet has to be read for it.
 
@@ -72,18 +64,19 @@ def workload_of(pod: ObjectMeta) -> Reference | None:
     return None
 
 
-def plan(pod: Mapping[str, str], choice: Choice | None) -> Mapping[str, str | None]:
+def plan(pod: Mapping[str, str], mark: str | None) -> Mapping[str, str | None]:
     """Of the annotations of a pod those to be set, or removed: None.
 
-    Nothing changes while its workload is not known: one that is deleted leaves its pods as they are.
+    *mark* is that of a copy: what its workload says is behind the "=". Nothing changes while its workload is not known:
+    one that is deleted leaves its pods as they are.
     """
-    if choice is None:
+    if mark is None:
         return {}
     wanted: dict[str, str | None] = {RESERVE: None, RESERVE_FROM: None}
     if RESERVE in pod and not is_copy(pod):
         wanted[RESERVE] = pod[RESERVE]
-    elif choice.value:
-        wanted = {RESERVE: choice.value, RESERVE_FROM: f"{choice.workload}={choice.value}"}
+    elif value := mark.rpartition("=")[2]:
+        wanted = {RESERVE: value, RESERVE_FROM: mark}
     return {name: value for name, value in wanted.items() if pod.get(name) != value}
 
 
@@ -93,9 +86,9 @@ def is_copy(pod: Mapping[str, str]) -> bool:
     return mark is not None and mark.rpartition("=")[2] == pod.get(RESERVE)
 
 
-def followed(pod: Pod, choice: Choice | None) -> Pod:
+def followed(pod: Pod, mark: str | None) -> Pod:
     """*pod* as it is when the plan has been carried out."""
-    changed = {**pod.metadata.annotations, **plan(pod.metadata.annotations, choice)}
+    changed = {**pod.metadata.annotations, **plan(pod.metadata.annotations, mark)}
     kept = {name: value for name, value in changed.items() if value is not None}
     return replace(pod, metadata=replace(pod.metadata, annotations=kept))
 
@@ -120,66 +113,17 @@ def decode_workload(encoded: msgspec.Raw) -> Workload:
     return Workload(compact(replace(found, labels={}), (RESERVE,)))
 
 
-@dataclass(frozen=True)
-class Workloads:
-    """*by_kind* has an informer of each kind; *pods* are indexed by the workload that they can follow.
-
-    The handlers of changes return the keys of pods that may have to follow.
-    """
-
-    by_kind: Mapping[str, Informer[Workload]]
-    pods: Informer[Pod]
-
-    @property
-    def informers(self) -> Sequence[Informer[Workload]]:
-        return tuple(self.by_kind.values())
-
-    def choice_for(self, pod: ObjectMeta) -> Choice | None:
-        """None for a pod whose workload is of another kind, or is not known, or was replaced since."""
-        reference = workload_of(pod)
-        if reference is None:
-            return None
-        found = self.by_kind[reference.kind].get(f"{pod.namespace}/{reference.name}")
-        if found is None or reference.uid not in ("", found.metadata.uid):
-            return None
-        return Choice(reference, found.choice)
-
-    def followed(self, pod: Pod) -> Pod:
-        """With the annotation of its workload, which is copied to it a moment later."""
-        return followed(pod, self.choice_for(pod.metadata))
-
-    def pod_changed(self, _old: Pod | None, new: Pod | None) -> Iterable[str]:
-        """Also when nothing of it changed that counts: a write of ours may have met another one."""
-        choice = self.choice_for(new.metadata) if new else None
-        if new and choice and (choice.value or RESERVE_FROM in new.metadata.annotations):
-            yield key_of(new.metadata)
-
-    def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> Iterable[str]:
-        """One that is selected from now on."""
-        if old is not None or new is None:
-            return
-        for kind, informer in self.by_kind.items():
-            for workload in informer.list():
-                if workload.metadata.namespace == new.metadata.name:
-                    yield from self._followers(kind, workload)
-
-    def workload_changed(self, kind: str, old: Workload | None, new: Workload | None) -> Iterable[str]:
-        if new is not None and (old is None or old.choice != new.choice):
-            yield from self._followers(kind, new)
-
-    def _followers(self, kind: str, workload: Workload) -> Iterable[str]:
-        at = workload.metadata
-        pods = self.pods.by_index(FOLLOWERS, f"{at.namespace}/{Reference(kind, at.name)}")
-        return (key_of(pod.metadata) for pod in pods)
+Workloads = Mapping[str, Informer[Workload]]
+"""By kind."""
 
 
 def workloads_of(informers: Informers, pods: Informer[Pod]) -> Workloads:
-    by_kind = {
+    """The *pods* are indexed by the workload that they can follow."""
+    pods.add_index(FOLLOWERS, follows)
+    return {
         kind: informers.of(resource, Workload, decode=decode_workload, optional=True)
         for kind, resource in KINDS.items()
     }
-    pods.add_index(FOLLOWERS, follows)
-    return Workloads(by_kind, pods)
 
 
 def follows(pod: Pod) -> Iterable[str]:
@@ -199,14 +143,33 @@ class OptInReconciler:
     reporter: Reporter
 
     def controller(self) -> Controller:
-        workloads = self.workloads
         of_workloads = [
-            Watch(informer, partial(workloads.workload_changed, kind))
-            for kind, informer in workloads.by_kind.items()
+            Watch(informer, partial(self.workload_changed, kind)) for kind, informer in self.workloads.items()
         ]
-        namespaces = Watch(self.caches.namespaces, workloads.namespace_changed)
-        watches = namespaces, Watch(self.caches.pods, workloads.pod_changed), *of_workloads
+        namespaces = Watch(self.caches.namespaces, self.namespace_changed)
+        watches = namespaces, Watch(self.caches.pods, self.pod_changed), *of_workloads
         return Controller("ip_reservation_opt_in", self.reconcile, *watches, workers=WORKERS, rate=PAUSES)
+
+    def pod_changed(self, _old: Pod | None, new: Pod | None) -> Iterable[str]:
+        """Also when nothing of it changed that counts: a write of ours may have met another one."""
+        if new and plan(new.metadata.annotations, self._mark_for(new.metadata)):
+            yield key_of(new.metadata)
+
+    def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> Iterable[str]:
+        """One that is selected from now on."""
+        for pod in self.caches.pods.list() if old is None and new is not None else ():
+            if new and pod.metadata.namespace == new.metadata.name:
+                yield from self.pod_changed(None, pod)
+
+    def workload_changed(self, kind: str, old: Workload | None, new: Workload | None) -> Iterable[str]:
+        if new is None or (old is not None and old.choice == new.choice):
+            return ()
+        reference = f"{new.metadata.namespace}/{Reference(kind, new.metadata.name)}"
+        return (key_of(pod.metadata) for pod in self.caches.pods.by_index(FOLLOWERS, reference))
+
+    def followed(self, pod: Pod) -> Pod:
+        """With the annotation of its workload, which is copied to it a moment later."""
+        return followed(pod, self._mark_for(pod.metadata))
 
     def reconcile(self, key: str) -> None:
         """Raises KubeError when it is to be tried again."""
@@ -214,7 +177,7 @@ class OptInReconciler:
         if pod is None or not self._is_concerned(pod):
             return
         workload = str(workload_of(pod.metadata))
-        changes = plan(pod.metadata.annotations, self.workloads.choice_for(pod.metadata))
+        changes = plan(pod.metadata.annotations, self._mark_for(pod.metadata))
         try:
             if changes and annotate(self.client, pod, changes):
                 self.reporter.followed(pod, workload, changes)
@@ -226,3 +189,12 @@ class OptInReconciler:
         is_selected = self.caches.namespaces.get(pod.metadata.namespace) is not None
         stays = not (pod.terminating or pod.finished or pod.spec.host_network)
         return is_selected and stays and self.settings().workload_opt_in
+
+    def _mark_for(self, pod: ObjectMeta) -> str | None:
+        """None for a pod whose workload is of another kind, or is not known, or was replaced since."""
+        if (reference := workload_of(pod)) is None:
+            return None
+        found = self.workloads[reference.kind].get(f"{pod.namespace}/{reference.name}")
+        if found is None or reference.uid not in ("", found.metadata.uid):
+            return None
+        return f"{reference}={found.choice}"

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import msgspec
 import structlog
@@ -140,8 +140,6 @@ SPARE = 0.9
 TIMEOUT = 5.0
 
 ReadPools = Callable[[], Sequence[Pool] | None]
-NamedRange = tuple[str, Range]
-"""Of a pool."""
 
 
 @dataclass(frozen=True)
@@ -150,10 +148,6 @@ class Candidate:
 
     pod: str
     keys: Keys
-
-    @cached_property
-    def ranges(self) -> Sequence[Range]:
-        return [range_of(key.partition(" ")[0]) for key in self.keys]
 
 
 @dataclass(frozen=True)
@@ -164,56 +158,45 @@ class Plan:
     withdrawn: Sequence[str]
 
 
-class Room:
-    """For so many *left* addresses in all, and in each of *pools* for as many as it has free ones for any node."""
-
-    def __init__(self, pools: Sequence[Pool], left: int) -> None:
-        self._free: dict[NamedRange | None, int] = {
-            (pool.name, pool.range): pool.usage.free for pool in pools
-        }
-        self._pools = tuple((pool.name, pool.range) for pool in pools if not pool.is_strict)
-        self._left = left
-        self._taken: Counter[NamedRange | None] = Counter()
-
-    def takes(self, candidate: Candidate, share: float) -> bool:
-        """Whether there is room for it, and no more than *share* of it is taken then; it is taken if so."""
-        found = [pool_of(wanted, self._pools) for wanted in candidate.ranges]
-        if len(found) > self._left:
-            return False
-        for pool in found:
-            self._taken[pool] += 1
-        if any(self._taken[pool] > self._free.get(pool, 0) * share for pool in found):
-            self._taken.subtract(found)
-            return False
-        self._left -= len(found)
-        return True
-
-
-# Each plan asks for all candidates.
-@lru_cache(maxsize=65536)
-def pool_of(wanted: Range, pools: Sequence[NamedRange]) -> NamedRange | None:
-    return next((pool for pool in pools if overlap(pool[1], wanted)), None)
-
-
 def plan(
     candidates: Mapping[str, Candidate],
     claimed: Container[str],
     pools: Sequence[Pool],
     most: int,
-    released: Keys = frozenset(),
+    released: Keys = NO_KEYS,
 ) -> Plan:
-    """Those that are reserved ahead come first.
+    """For *most* addresses in all, and in each of *pools* for as many as it has free ones for any node.
 
-    An address that Calico has *released* is its pod's no more: its reservation is one of a pod that is gone.
+    Those that are reserved ahead come first. An address that Calico has *released* is its pod's no more: its
+    reservation is one of a pod that is gone.
     """
-    room = Room(pools, most)
+    free = {pool.range: pool.usage.free for pool in pools if not pool.is_strict}
+    ranges, taken, left = tuple(free), Counter[Range | None](), most
 
     def is_taken(uid: str, share: float) -> bool:
-        return candidates[uid].keys.isdisjoint(released) and room.takes(candidates[uid], share)
+        """Whether there is room for it, and no more than *share* of it is taken then."""
+        nonlocal left
+        keys = candidates[uid].keys
+        found = [pool_of(key.partition(" ")[0], ranges) for key in keys]
+        if len(found) > left or not keys.isdisjoint(released):
+            return False
+        taken.update(found)
+        if any(taken[pool] > (free[pool] * share if pool else 0) for pool in found):
+            taken.subtract(found)
+            return False
+        left -= len(found)
+        return True
 
     withdrawn = [uid for uid in candidates if uid in claimed and not is_taken(uid, 1.0)]
     reserved = [uid for uid in candidates if uid not in claimed and is_taken(uid, SPARE)]
     return Plan(reserved, withdrawn)
+
+
+# Each plan asks for all candidates.
+@lru_cache(maxsize=65536)
+def pool_of(cidr: str, pools: Sequence[Range]) -> Range | None:
+    wanted = range_of(cidr)
+    return next((pool for pool in pools if overlap(pool, wanted)), None)
 
 
 class StandingReconciler:
