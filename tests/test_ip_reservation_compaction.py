@@ -31,7 +31,7 @@ def terminating(segments: Sequence[IPReservation]) -> Pods:
 
 
 def planned(segments: Sequence[IPReservation], *, quiet: bool = True) -> Plan:
-    return plan(segments, terminating(segments), CONFIG, NOW, quiet=quiet)
+    return plan(segments, terminating(segments), CONFIG, NOW, enough=FEW if quiet else MANY)
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_ends_are_stored_by_the_compaction_and_not_in_its_sources() -> None:
     segments = batches(FEW)
     pods = Pods({}, {}, {each.key: ago(minutes=2) for held in segments for each in held.records})
 
-    found = plan(segments, pods, CONFIG, NOW, quiet=True)
+    found = plan(segments, pods, CONFIG, NOW, enough=FEW)
 
     (made,) = found.compactions
     assert (found.changes, {each.ended for each in made.records}) == ([], {ago(minutes=2)})
-    left = plan(segments, pods, CONFIG, NOW, quiet=True, creates=False)
+    left = plan(segments, pods, CONFIG, NOW, enough=None)
     assert ([each.segment for each in left.changes], left.compactions) == (segments, ()), "when it failed"
 
 
@@ -114,7 +114,7 @@ def test_all_that_copies_say_is_in_the_compacted_segment() -> None:
     segments = [first, *others, again, before]
     pods = Pods({each.uid: Life.RUNNING for held in segments for each in held.records}, {})
 
-    found = plan(segments, pods, CONFIG, NOW, quiet=True)
+    found = plan(segments, pods, CONFIG, NOW, enough=FEW)
     made = {each.key: each for one in found.compactions for each in one.records}
 
     assert made[first.records[0].key] == replace(first.records[0], asked=NOW)
@@ -125,7 +125,7 @@ def test_nothing_that_is_over_is_compacted() -> None:
     over = segment(*(replace(each, ended=ago(hours=1)) for each in over.records), name="over")
     pods = terminating(others)
 
-    found = plan([over, *others], pods, CONFIG, NOW, quiet=True)
+    found = plan([over, *others], pods, CONFIG, NOW, enough=FEW)
 
     assert [(each.segment, each.delete) for each in found.changes] == [(over, True)]
     assert [each.sources for each in found.compactions] == [{each.metadata.name for each in others}]

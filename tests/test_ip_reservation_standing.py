@@ -250,7 +250,7 @@ def test_compaction_keeps_apart_what_goes_with_the_configuration() -> None:
     segments = [large(each, name=f"small-{n:02}") for n, each in enumerate(living)]
     pods = Pods({"lives": Life.RUNNING}, {})
 
-    found = plan_releases([*segments, segment(JUST_ENDED)], pods, SETTINGS, NOW, quiet=True).compactions
+    found = plan_releases([*segments, segment(JUST_ENDED)], pods, SETTINGS, NOW, enough=FEW).compactions
 
     assert [[*each.records] for each in found] == [living, [JUST_ENDED]]
 

@@ -155,14 +155,13 @@ def plan(
     settings: IPReservationSettings,
     now: datetime,
     *,
-    quiet: bool = False,
-    creates: bool = True,
+    enough: int | None = MANY,
     pools: Sequence[Pool] | None = None,
 ) -> Plan:
-    """The segments to rewrite or to delete, and to create; *quiet*: none was created for a while.
+    """The segments to rewrite or to delete, and to create: *enough* small ones are compacted.
 
-    Unless it *creates* any, what is known is stored where the records are. While *pools* are not known, nothing is
-    released for them.
+    While it is None, none is created: what is known is stored where the records are. While *pools* are not known,
+    nothing is released for them.
     """
     copies = by_identity(segments)
     noted = {identity: note_end(merged(found), pods, now) for identity, found in copies.items()}
@@ -178,11 +177,11 @@ def plan(
     ordered = sorted(segments, key=place_of)
     changes = [_change(segment, noted, causes, dropped) for segment in ordered]
     due = {change.segment.metadata.name: change for change in changes if _is_due(change, pods, settings, now)}
-    if not creates:
+    if enough is None:
         return Plan([*due.values()], ())
     whole = [change.segment for change in changes if len(change.kept) == len(change.segment.records)]
     known = [[noted[identity_of(segment, record)] for record in segment.records] for segment in whole]
-    compactions = compact(zip(whole, known, strict=True), quiet=quiet)
+    compactions = compact(zip(whole, known, strict=True), enough)
     sources = {name for compaction in compactions for name in compaction.sources}
     moved = {
         name: records
@@ -478,15 +477,10 @@ def _dropped_of_relied_on(copies: Sequence[Copy], owner: str) -> Iterator[tuple[
             yield copy.segment.metadata.name, copy.record.key
 
 
-def compact(
-    segments: Iterable[tuple[IPReservation, Sequence[Record]]], *, quiet: bool
-) -> Sequence[Compaction]:
-    """Of segments that are left as they are, with what is known of their records. What was made ahead stays apart.
-
-    None while there are few small ones, or new ones keep coming.
-    """
+def compact(segments: Iterable[tuple[IPReservation, Sequence[Record]]], enough: int) -> Sequence[Compaction]:
+    """Of segments that are left as they are, with what is known of their records. What was made ahead stays apart."""
     small = [(segment, records) for segment, records in segments if is_small(segment)]
-    if len(small) < (FEW if quiet else MANY):
+    if len(small) < enough:
         return ()
     level = 1 + max(segment.level for segment, _ in small)
     sources = frozenset(segment.metadata.name for segment, _ in small)

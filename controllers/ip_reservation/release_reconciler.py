@@ -16,6 +16,7 @@ from controllers.ip_reservation.calls import IsOver, RoundRobin
 from controllers.ip_reservation.pools import STALE
 from controllers.ip_reservation.release_planner import (
     EARLY,
+    FEW,
     MANY,
     Cause,
     Change,
@@ -100,8 +101,8 @@ class ReleaseReconciler:
         """Nothing that was promised to a pod which the cache of pods does not have yet is made free."""
 
         def planned(pods: Pods) -> Plan:
-            options = {"quiet": snapshot.quiet, "creates": self._creates}
-            return plan(snapshot.ours, pods, settings, now, pools=snapshot.pools, **options)
+            enough = (FEW if snapshot.quiet else MANY) if self._creates else None
+            return plan(snapshot.ours, pods, settings, now, enough=enough, pools=snapshot.pools)
 
         found = planned(snapshot.pods)
         if not settings.same_address.enabled:
