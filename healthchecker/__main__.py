@@ -78,8 +78,6 @@ def main() -> int:
     logs.configure("info")
     export_metrics(checker)
     threading.Thread(target=follow, args=(client, config, checker, stop), name="watch", daemon=True).start()
-    if counter:
-        threading.Thread(target=counter.run, args=(stop,), name="connections", daemon=True).start()
     stop.wait()
     server.close()
     return 0

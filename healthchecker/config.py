@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -15,16 +14,6 @@ from api.health_checks import DEFAULT_BOUND, LONGEST_BOUND, SHORTEST_BOUND, depl
 Port = Annotated[int, Meta(ge=1, le=65535)]
 LISTS = {names.CONNECTION_PORTS: ",", names.CONNECTION_METRIC: " "}
 """What separates their parts."""
-WRITE = {
-    names.PORT: "a whole number from 1 to 65535",
-    names.BOUND: f"a whole number from {SHORTEST_BOUND} to {LONGEST_BOUND}",
-    names.ON_OUTAGE: f"{names.KEEP} or {names.FAIL}",
-    names.CONNECTION_PORTS: "whole numbers from 1 to 65535, with commas",
-    names.CONNECTION_METRIC: "a port, a path and a metric, with blanks",
-}
-
-NAMED = re.compile("[.`]([A-Z_]+)")
-"""The variable, in a message of msgspec: a missing one, or the path to what is wrong in it."""
 
 
 class ConfigError(Exception):
@@ -67,11 +56,8 @@ class Config(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(given | lists, cls, strict=False)
         except msgspec.ValidationError as error:
-            name = NAMED.findall(str(error))[-1]
-            if name in given:
-                raise ConfigError(f"{name} is {given[name]!r}; write {WRITE[name]}") from error
             raise ConfigError(
-                f"{name} is not set; the health-check DaemonSets of an IngressDaemonSet set it"
+                f"{error}, a variable that the DaemonSets of an IngressDaemonSet set"
             ) from error
 
     @property

@@ -1,4 +1,4 @@
-"""Count the open connections of the node's pods, while the controllers ask for it.
+"""Count the open connections of the node's pods, when the controllers ask for it.
 
 They are the established TCP connections to some ports, from `/proc/net/tcp`, which every process in the network of the
 host may read. A pod that is not in it has none there; those of connection tracking are for root. Where sockets are not
@@ -26,16 +26,14 @@ TIMEOUT = 1.0
 LONGEST = 4 << 20
 """Bytes of an answer."""
 PERIOD = 1.0
-"""Seconds between two counts."""
-WANTED_FOR = 10.0
-"""Seconds after which connections are no longer counted when the controllers have not asked again."""
+"""Seconds between two counts at least."""
 
 
 @dataclass(frozen=True)
 class Count:
     """*connections* at a time on the clock; *error* says why they are not known."""
 
-    at: float = 0.0
+    at: float = -math.inf
     connections: int | None = None
     error: str = "they have not been counted yet"
 
@@ -87,35 +85,28 @@ def read_metric(endpoint: Endpoint) -> int:
 
 
 class Counter:
-    """Counts on a thread: health checks never wait for it. *count* is one of the functions above."""
+    """Safe to use from any thread: one counts, and the others have what was counted last, or nothing.
+
+    *count* is one of the functions above. Where few threads answer, none waits here for another.
+    """
 
     def __init__(self, count: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
         self._count, self._clock = count, clock
-        self._last, self._wanted_at = Count(), float("-inf")
-        self._wanted = threading.Event()
+        self._last, self._counting = Count(), threading.Lock()
 
     def latest(self) -> Count:
-        """The last count that is recent; asks for more of them."""
-        self._wanted_at = self._clock()
-        self._wanted.set()
+        """The last count that is recent."""
+        if self._clock() - self._last.at >= PERIOD and self._counting.acquire(blocking=False):
+            try:
+                self._last = self._counted()
+            finally:
+                self._counting.release()
         last = self._last
         return last if self._clock() - last.at <= 3 * PERIOD else Count()
 
-    def step(self) -> bool:
-        """Count, if it is wanted still."""
-        if self._clock() - self._wanted_at > WANTED_FOR:
-            self._wanted.clear()
-            return False
+    def _counted(self) -> Count:
         at = self._clock()
         try:
-            self._last = Count(at, self._count(), "")
+            return Count(at, self._count(), "")
         except (OSError, http.client.HTTPException, ValueError) as error:
-            self._last = Count(at, None, str(error) or type(error).__name__)
-        return True
-
-    def run(self, stop: threading.Event) -> None:
-        """Until *stop*, which the thread sees at the next count."""
-        while not stop.is_set():
-            self._wanted.wait()
-            self.step()
-            stop.wait(PERIOD)
+            return Count(at, None, str(error) or type(error).__name__)

@@ -183,23 +183,21 @@ def test_the_task_is_read_from_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "value"),
     [
-        *((name, None, f"{name} is not set") for name in ENVIRONMENT),
-        ("HEALTH_CHECK_PORT", "http", "HEALTH_CHECK_PORT is 'http'; write a whole number from "),
-        ("HEALTH_CHECK_PORT", "65536", "HEALTH_CHECK_PORT is '65536'; write a whole number from "),
-        ("LONGEST_WITHOUT_SIGHT_SECONDS", "5", "LONGEST_WITHOUT_SIGHT_SECONDS is '5'; write a whole number"),
-        ("ON_API_SERVER_OUTAGE", "open", "ON_API_SERVER_OUTAGE is 'open'; write keep or fail"),
-        ("CONNECTION_METRIC", "9113 /metrics", "write a port, a path and a metric"),
-        ("CONNECTION_METRIC", "0 /metrics up", "CONNECTION_METRIC is '0 /metrics up'; write a port, "),
-        ("CONNECTION_PORTS", "80,x", "CONNECTION_PORTS is '80,x'; write whole numbers from 1 to 65535"),
+        *((name, None) for name in ENVIRONMENT),
+        ("HEALTH_CHECK_PORT", "http"),
+        ("HEALTH_CHECK_PORT", "65536"),
+        ("LONGEST_WITHOUT_SIGHT_SECONDS", "5"),
+        ("ON_API_SERVER_OUTAGE", "open"),
+        ("CONNECTION_METRIC", "9113 /metrics"),
+        ("CONNECTION_METRIC", "0 /metrics up"),
+        ("CONNECTION_PORTS", "80,x"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_its_name_and_what_to_write(
-    name: str, value: str | None, message: str
-) -> None:
+def test_what_cannot_be_used_is_refused_with_its_name(name: str, value: str | None) -> None:
     given = {each: text for each, text in (ENVIRONMENT | {name: value}).items() if text is not None}
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=name):
         Config.from_environment(given)
 
 

@@ -1,19 +1,19 @@
-"""Open connections are counted where they can be, and only while the controllers ask."""
+"""Open connections are counted where they can be, and only when the controllers ask."""
 
 from __future__ import annotations
 
 import socket
 import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from dev.lab.waiting import until
 from healthchecker import connections
 from healthchecker.config import Endpoint
-from healthchecker.connections import WANTED_FOR, Counter, count_sockets, established, read_metric, total
+from healthchecker.connections import PERIOD, Counter, count_sockets, established, read_metric, total
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, answers, hangs, resets, serving
 
@@ -93,51 +93,32 @@ def test_an_endpoint_that_says_nothing_useful_is_an_error_that_is_caught(answer:
     with serving(lambda asked: answer) as server:
         endpoint = Endpoint(server.server_port, "/metrics", "up")
         counter = Counter(lambda: read_metric(endpoint))
-        counter.latest()
-        counter.step()
 
         assert counter.latest().connections is None
         assert counter.latest().error
 
 
-def test_counts_are_made_while_they_are_asked_for() -> None:
+def test_a_count_serves_all_who_ask_within_a_second() -> None:
     clock, counts = FakeClock(), iter([5, 3])
     counter = Counter(lambda: next(counts), clock)
-    assert counter.latest().error == "they have not been counted yet"
-    assert counter.step()
-    assert counter.latest().connections == 5
-
-    clock.advance(WANTED_FOR + 1)
-    assert not counter.step()
-    assert counter.latest().connections is None
-    assert counter.step()
+    assert [counter.latest().connections, counter.latest().connections] == [5, 5]
+    clock.advance(PERIOD)
     assert counter.latest().connections == 3
 
 
-@pytest.mark.parametrize("error", [OSError("connection refused"), ValueError("there is no metric x")])
-def test_why_there_is_no_count_is_known(error: Exception) -> None:
-    def fail() -> int:
-        raise error
-
-    counter = Counter(fail, FakeClock())
-    counter.latest()
-    counter.step()
-
-    assert (counter.latest().connections, counter.latest().error) == (None, str(error))
-
-
-def test_nothing_is_counted_before_the_controllers_ask() -> None:
-    counted, stop = threading.Event(), threading.Event()
+def test_none_waits_for_a_count_of_another() -> None:
+    """Of few threads, some are left for load balancers while the pod's endpoint is silent."""
+    begun, ends = threading.Event(), threading.Event()
 
     def count() -> int:
-        counted.set()
+        begun.set()
+        assert ends.wait(10)
         return 1
 
     counter = Counter(count)
-    thread = threading.Thread(target=counter.run, args=(stop,), daemon=True)
-    thread.start()
-    assert not counted.is_set()
-    counter.latest()
-    until(lambda: counter.latest().connections == 1, what="a count")
-    stop.set()
-    thread.join()
+    with ThreadPoolExecutor() as threads:
+        counting = threads.submit(counter.latest)
+        assert begun.wait(10)
+        assert counter.latest().error == "they have not been counted yet"
+        ends.set()
+        assert counting.result(10).connections == 1

@@ -311,7 +311,9 @@ def test_a_task_that_is_not_said_ends_the_program_with_the_reason() -> None:
     with program({"POD_NAMESPACE": "edge", "NODE_NAME": "", "INGRESS_DAEMONSET": "nginx"}) as process:
         assert process.wait(2 * LONG) == 2
         assert process.stderr
-        assert process.stderr.read().startswith("the health checker cannot start: NODE_NAME is not set")
+        assert process.stderr.read().startswith(
+            "the health checker cannot start: Object missing required field `NODE_NAME`"
+        )
 
 
 def test_only_the_one_deployment_is_asked_for() -> None:
