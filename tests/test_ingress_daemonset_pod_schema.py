@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from math import inf
 from typing import Any
 
@@ -14,10 +12,15 @@ from kube.errors import Forbidden, KubeError, Unreachable
 from tests.fakes import FakeClock
 from tests.hostile_objects import WRONG, Place, replaced
 from tests.ingress_daemonset import Templates, raw, request, webhooks
-from tests.misbehaving_server import Answer, Asked, Server, answers, refuses, serving
-from webhook.ingress_daemonset.cluster_lookup import POD_TEMPLATE, PodTemplates, Schema, schema_problems
+from tests.misbehaving_server import Answer, answers, refuses, serving
+from webhook.ingress_daemonset.cluster_lookup import (
+    DOCUMENT,
+    POD_TEMPLATE,
+    ClusterLookup,
+    Schema,
+    schema_problems,
+)
 
-INDEX, DOCUMENT = "/openapi/v3", "/openapi/v3/apis/apps/v1"
 SECONDS = 30.0
 
 
@@ -61,7 +64,7 @@ SCHEMAS = msgspec.convert(PUBLISHED, dict[str, Schema])
 
 
 def found(template: Any) -> list[str]:
-    return [f"{path}: {message}" for path, message in schema_problems(template, SCHEMAS, "spec.template")]
+    return [f"{path}: {message}" for path, message in schema_problems(template, SCHEMAS)]
 
 
 @pytest.mark.parametrize(
@@ -132,94 +135,44 @@ def test_whatever_stands_anywhere_ends_in_problems_with_paths(place: Place, wron
 
 def test_schemas_that_refer_to_each_other_end() -> None:
     loop = msgspec.convert({POD_TEMPLATE: ref("B"), "B": ref(POD_TEMPLATE)}, dict[str, Schema])
-    assert list(schema_problems({"a": 1}, loop, "spec.template")) == []
+    assert list(schema_problems({"a": 1}, loop)) == []
 
 
 # How it is read
 
 
-class World:
-    """An API server that publishes *schemas*, and a reader whose clock moves only when advanced."""
-
-    def __init__(self, server: Server, published: dict[str, Any]) -> None:
-        self.server, self.published, self.clock = server, published, FakeClock()
-        self.templates = PodTemplates(server.client(timeout=10 * SECONDS), self.clock)
-
-    def problems(self, template: Any, left: float = SECONDS) -> list[str]:
-        found: Sequence[tuple[str, str]] = self.templates.problems(template, deadline=self.clock() + left)
-        return [path for path, _ in found]
-
-    @property
-    def asked(self) -> list[str]:
-        return [asked.path for asked in self.server.asked]
+def read(answer: Answer, left: float = SECONDS) -> list[str]:
+    """The paths of problems of one with a typo, by an API server that answers so."""
+    clock = FakeClock()
+    with serving(lambda asked: answer if asked.path == DOCUMENT else refuses(404, "NotFound")) as server:
+        cluster = ClusterLookup(server.client(timeout=10 * SECONDS), clock)
+        return [path for path, _ in cluster.template_problems(TYPO, clock() + left)]
 
 
-@contextmanager
-def publishing(fault: Answer | None = None, at: str = INDEX, **index: Any) -> Iterator[World]:
-    published: dict[str, Any] = dict(PUBLISHED)
-
-    def answer(asked: Asked) -> Answer:
-        if fault and asked.path == at:
-            return fault
-        if asked.path == INDEX:
-            entry = {"serverRelativeURL": f"{DOCUMENT}?hash={len(str(published))}"}
-            return answers({"paths": {"api/v1": entry, "apis/apps/v1": entry}} | index)
-        assert asked.path == DOCUMENT
-        return answers({"openapi": "3.0.0", "paths": {}, "components": {"schemas": published}})
-
-    with serving(answer) as server:
-        yield World(server, published)
+TYPO = {"spec": {"hostPIDs": True}}
+GOOD = answers({"openapi": "3.0.0", "paths": {}, "components": {"schemas": PUBLISHED}})
 
 
-TYPO, GOOD = {"spec": {"hostPIDs": True}}, {"spec": {"hostPID": True}}
-
-
-def test_the_schema_is_read_once_as_long_as_nothing_is_refused() -> None:
-    with publishing() as world:
-        assert [world.problems(GOOD) for _ in range(5)] == [[]] * 5
-        assert world.asked == [INDEX, DOCUMENT]
-
-
-def test_before_a_field_is_refused_the_index_is_read_again() -> None:
-    with publishing() as world:
-        world.problems(GOOD)
-        assert world.problems(TYPO) == world.problems(TYPO) == ["spec.template.spec.hostPIDs"]
-        assert world.asked == [INDEX, DOCUMENT, INDEX, INDEX]
-
-
-def test_a_field_of_a_newer_api_server_is_taken_at_once() -> None:
-    with publishing() as world:
-        assert world.problems(TYPO)
-        pod = world.published["PodSpec"]
-        world.published["PodSpec"] = of(**pod["properties"], hostPIDs={"type": "boolean"})
-
-        assert world.problems(TYPO) == []
-        assert world.asked == [INDEX, DOCUMENT] * 2
+def test_the_schema_is_that_of_the_api_server() -> None:
+    assert read(GOOD) == ["spec.template.spec.hostPIDs"]
 
 
 @pytest.mark.parametrize(
-    ("fault", "at", "error"),
+    ("answer", "error"),
     [
-        (refuses(403, "Forbidden"), INDEX, Forbidden),
-        (refuses(404, "NotFound"), INDEX, KubeError),
-        (refuses(403, "Forbidden"), DOCUMENT, Forbidden),
-        (answers({"paths": {}}), INDEX, None),
-        (answers({"components": {"schemas": {}}}), DOCUMENT, Unreachable),
-        (answers([]), DOCUMENT, Unreachable),
+        (refuses(403, "Forbidden"), Forbidden),
+        (answers({"components": {"schemas": {}}}), Unreachable),
+        (answers([]), Unreachable),
     ],
 )
-def test_what_cannot_be_read_is_an_error(fault: Answer, at: str, error: type[KubeError] | None) -> None:
-    with publishing(fault, at) as world:
-        if error is None:
-            assert world.problems(TYPO) == ["spec.template.spec.hostPIDs"]
-            return
-        with pytest.raises(error):
-            world.problems(TYPO)
+def test_what_cannot_be_read_is_an_error(answer: Answer, error: type[KubeError]) -> None:
+    with pytest.raises(error):
+        read(answer)
 
 
 def test_no_time_is_no_answer() -> None:
-    with publishing() as world, pytest.raises(Unreachable):
-        world.problems(GOOD, left=0)
+    with pytest.raises(Unreachable):
+        read(GOOD, left=0)
 
 
 # The rule

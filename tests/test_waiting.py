@@ -20,7 +20,6 @@ from kube.waiting import acquired, give_up, taking
 from tests.factories import record
 from tests.fakes import FakeReservations
 from tests.misbehaving_server import answers, in_turn, serving
-from webhook.ingress_daemonset.cluster_lookup import PodTemplates
 from webhook.ip_reservation.reads import Cluster, Shared
 
 
@@ -62,15 +61,14 @@ def test_a_wait_outside_of_a_turn_is_only_a_wait() -> None:
     give_up()
 
 
-@pytest.mark.parametrize("lock", ["a namespace", "a pod", "the schema"])
+@pytest.mark.parametrize("lock", ["a namespace", "a pod"])
 def test_the_wait_for_a_read_of_another_review_is_one(client: Client, lock: str) -> None:
-    cluster, templates = Cluster(client), PodTemplates(client)
+    cluster = Cluster(client)
     cluster._reads = threading.BoundedSemaphore(1)
     namespace = cluster._namespaces["a"] = Shared(lambda _: Namespace())
     taken, act = {
         "a namespace": (namespace._turn, lambda: cluster.namespace("a", deadline=soon())),
         "a pod": (cluster._reads, lambda: cluster.pod("a", "b", deadline=soon())),
-        "the schema": (templates._reading, lambda: templates.problems({}, soon())),
     }[lock]
     with taken:
         assert leaves(act) == 1

@@ -42,7 +42,7 @@ from kube.resources import NODES, PODS, Selection
 from kube.types import Pod
 from settings import IngressDaemonSetSettings
 from webhook.admission import Webhook
-from webhook.ingress_daemonset.cluster_lookup import ClusterLookup, PodTemplates
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import EvictionWebhook, owner_of
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 
@@ -127,7 +127,7 @@ def _on_nodes(
 
 def predicted(inventory: Inventory) -> Make:
     """Its webhooks, which read ports and templates only when an IngressDaemonSet is judged."""
-    lookup, templates = ClusterLookup(inventory.client), PodTemplates(inventory.client)
+    lookup = ClusterLookup(inventory.client)
 
     def webhooks(snapshot: Snapshot, _: RecordingLedger) -> Sequence[Webhook]:
         def settings() -> IngressDaemonSetSettings:
@@ -139,7 +139,7 @@ def predicted(inventory: Inventory) -> Make:
             ValidatingWebhook(
                 settings,
                 lambda new, _: lookup.port_users(new, deadline()),
-                lambda template, _: templates.problems(template, deadline()),
+                lambda template, _: lookup.template_problems(template, deadline()),
             ),
         )
 

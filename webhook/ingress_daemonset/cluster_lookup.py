@@ -1,12 +1,8 @@
-"""The webhooks of ingress_daemonset, what they read within a deadline, and the drain requests that they write.
-
-The API server's own schema of a pod template is read once, and again only before a field is denied.
-"""
+"""The webhooks of ingress_daemonset, what they read within a deadline, and the drain requests that they write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, TypeVar
@@ -21,8 +17,7 @@ from kube.client import Client
 from kube.errors import KubeError, Unreachable
 from kube.resources import NODES, PODS, Resource, Selection
 from kube.types import Pod, key_of
-from kube.waiting import acquired
-from runtime import threading, time
+from runtime import time
 from settings import IngressDaemonSetSettings
 from webhook.admission import Webhook
 from webhook.ingress_daemonset.evictions import EvictionWebhook
@@ -35,13 +30,6 @@ PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 
 Raw = dict[str, Any]
 T = TypeVar("T")
-
-
-def seconds_left(deadline: float, clock: Callable[[], float]) -> float:
-    """Raises Unreachable after *deadline*."""
-    if (left := deadline - clock()) > 0:
-        return left
-    raise Unreachable("the API server was not fast enough")
 
 
 class ClusterLookup:
@@ -90,6 +78,15 @@ class ClusterLookup:
             except msgspec.ValidationError:
                 continue
 
+    def template_problems(self, template: Mapping[str, Any], deadline: float) -> list[Problem]:
+        """Fields of *template* that the API server would drop or refuse."""
+        document = self._client.request("GET", DOCUMENT, type=Document, timeout=self._left(deadline))
+        schemas = document.components.schemas
+        if POD_TEMPLATE not in schemas:
+            raise Unreachable(f"{DOCUMENT} has no schema of {POD_TEMPLATE}")
+        # To find similar names for thousands of unknown fields would take seconds.
+        return list(islice(schema_problems(template, schemas), MOST_PROBLEMS + 1))
+
     def _shared_nodes(
         self, new: IngressDaemonSet, others: list[IngressDaemonSet], deadline: float
     ) -> dict[str, str]:
@@ -120,9 +117,13 @@ class ClusterLookup:
             yield from page.items or ()
 
     def _left(self, deadline: float) -> float:
-        return seconds_left(deadline, self._clock)
+        if (left := deadline - self._clock()) > 0:
+            return left
+        raise Unreachable("the API server was not fast enough")
 
 
+DOCUMENT = "/openapi/v3/apis/apps/v1"
+"""Any user that is authenticated may read it."""
 POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
 TYPES: Mapping[str, type | tuple[type, ...]] = {
     "object": dict,
@@ -148,8 +149,16 @@ Schemas = Mapping[str, Schema]
 """By the names in references."""
 
 
-def schema_problems(value: Any, schemas: Schemas, path: str) -> Iterator[Problem]:
-    yield from _problems(value, schemas.get(POD_TEMPLATE), schemas, path)
+class Components(msgspec.Struct):
+    schemas: dict[str, Schema] = {}
+
+
+class Document(msgspec.Struct):
+    components: Components = msgspec.field(default_factory=Components)
+
+
+def schema_problems(template: Any, schemas: Schemas) -> Iterator[Problem]:
+    yield from _problems(template, schemas.get(POD_TEMPLATE), schemas, PATH)
 
 
 def _problems(value: Any, schema: Schema | None, schemas: Schemas, path: str) -> Iterator[Problem]:
@@ -211,76 +220,6 @@ def _name_of(value: Any) -> str:
     return next(name for name, kind in TYPES.items() if isinstance(value, kind))
 
 
-INDEX = "/openapi/v3"
-DOCUMENT = "apis/apps/v1"
-
-
-class Entry(msgspec.Struct, rename="camel"):
-    """One document; its address has a hash of its content."""
-
-    server_relative_url: str = msgspec.field(default="", name="serverRelativeURL")
-
-
-class Index(msgspec.Struct):
-    paths: dict[str, Entry] = {}
-
-
-class Components(msgspec.Struct):
-    schemas: dict[str, Schema] = {}
-
-
-class Document(msgspec.Struct):
-    components: Components = msgspec.field(default_factory=Components)
-
-
-@dataclass(frozen=True)
-class _Known:
-    address: str = ""
-    schemas: Schemas = field(default_factory=dict)
-
-
-class PodTemplates:
-    """Safe to use from any thread; any user that is authenticated may read what is read here."""
-
-    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
-        self._client, self._clock = client, clock
-        self._known = _Known()
-        self._reading = threading.Lock()
-
-    def problems(self, template: Mapping[str, Any], deadline: float) -> list[Problem]:
-        """Fields of *template* that the API server would drop or refuse. KubeError.
-
-        A field that the last schema does not have may be one of a newer API server.
-        """
-        known = self._known
-        if known.schemas and not any(schema_problems(template, known.schemas, PATH)):
-            return []
-        # To find similar names for thousands of unknown fields would take seconds.
-        return list(islice(schema_problems(template, self._read(deadline).schemas, PATH), MOST_PROBLEMS + 1))
-
-    def _read(self, deadline: float) -> _Known:
-        if not acquired(self._reading, self._left(deadline)):
-            raise Unreachable("the API server's schema was not read in time")
-        try:
-            index = self._client.request("GET", INDEX, type=Index, timeout=self._left(deadline))
-            address = index.paths.get(DOCUMENT, Entry()).server_relative_url
-            if not address or address != self._known.address:
-                self._known = _Known(address, self._schemas(deadline))
-            return self._known
-        finally:
-            self._reading.release()
-
-    def _schemas(self, deadline: float) -> Schemas:
-        path = f"{INDEX}/{DOCUMENT}"
-        document = self._client.request("GET", path, type=Document, timeout=self._left(deadline))
-        if POD_TEMPLATE not in document.components.schemas:
-            raise Unreachable(f"{path} has no schema of {POD_TEMPLATE}")
-        return document.components.schemas
-
-    def _left(self, deadline: float) -> float:
-        return seconds_left(deadline, self._clock)
-
-
 def webhooks(replica: Replica) -> Sequence[Webhook]:
     def settings() -> IngressDaemonSetSettings:
         return replica.settings().ingress_daemonset
@@ -288,6 +227,6 @@ def webhooks(replica: Replica) -> Sequence[Webhook]:
     cluster = ClusterLookup(replica.client)
     return [
         DefaultingWebhook(settings),
-        ValidatingWebhook(settings, cluster.port_users, PodTemplates(replica.client).problems),
+        ValidatingWebhook(settings, cluster.port_users, cluster.template_problems),
         EvictionWebhook(settings, cluster, replica.now),
     ]
