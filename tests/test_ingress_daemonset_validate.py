@@ -11,7 +11,7 @@ from api.ingress_daemonset.template import EXCLUDED, template_of
 from api.ingress_daemonset.types import resource
 from kube.selectors import REQUIRED
 from tests.ingress_daemonset import Raw, raw
-from webhook.ingress_daemonset.validate import PORTS, long_lists, problems, warnings
+from webhook.ingress_daemonset.validate import problems, warnings
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
 POD = "spec.template.spec"
@@ -21,11 +21,6 @@ CONTAINER = {"name": "web", "image": "nginx"}
 def found_in(given: Raw) -> list[tuple[str, str]]:
     new = resource(given)
     return list(problems(new, template_of(new.spec)))
-
-
-def long_in(given: Raw) -> list[tuple[str, str]]:
-    new = resource(given)
-    return list(long_lists(new, template_of(new.spec)))
 
 
 def rolling(**fields: Any) -> Raw:
@@ -218,41 +213,3 @@ def test_a_drain_that_ends_before_the_grace_is_warned_of() -> None:
     assert said == "drainTimeoutSeconds is 90: an eviction passes before the grace of 120 s is over"
     assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 180})))] == []
     assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 0})))] == []
-
-
-def term(number: int) -> Raw:
-    return {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]}
-
-
-def terms(number: int) -> Raw:
-    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term(each) for each in range(number)]}}}
-
-
-CONTAINERS = [{"name": f"c{number}", "image": "a"} for number in range(257)]
-LABELS = {f"k{number}": "v" for number in range(65)}
-
-
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ({"healthCheckNodePorts": [*range(30_000)]}, (PORTS, 30_000, 64)),
-        ({"nodeSelector": LABELS}, ("spec.nodeSelector", 65, 64)),
-        (pod(nodeSelector=LABELS), (f"{POD}.nodeSelector", 65, 64)),
-        (pod(containers=CONTAINERS), (f"{POD}.containers", 257, 256)),
-        (pod(initContainers=CONTAINERS), (f"{POD}.initContainers", 257, 256)),
-        (pod(affinity=terms(101)), (f"{POD}.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms", 101, 100)),
-    ],
-)
-def test_a_list_that_no_one_means_is_named_and_one_less_is_taken(
-    spec: Raw, said: tuple[str, int, int]
-) -> None:
-    path, count, most = said
-    assert long_in(raw(spec)) == [(path, f"it has {count} entries; at most {most} are allowed")]
-
-
-def test_lists_of_the_longest_length_are_taken() -> None:
-    longest = {
-        "healthCheckNodePorts": [*range(64)],
-        **pod(containers=CONTAINERS[1:], affinity=terms(100), nodeSelector=dict([*LABELS.items()][1:])),
-    }
-    assert long_in(raw(longest)) == []

@@ -162,7 +162,7 @@ def defaulted(raw: Raw, old: Raw | None = None) -> dict[str, Any]:
 def overridden(raw: Raw, old: Raw | None = None) -> Iterator[str]:
     """Warnings of fields of *raw* that are stored with another value."""
     rolling, before = rolling_update(raw), rolling_update(old or {})
-    given = _back_from_detaching(_one_spelling(rolling, before), before)
+    given = _back_from_detaching(_one_spelling(rolling), before)
     stored = rolling_update(defaulted(raw, old))
     for name, value in DETACHING.items():
         if _detaches(rolling) and given.get(name, value) != value:
@@ -177,37 +177,23 @@ def rolling_update(raw: Raw) -> dict[str, Any]:
 
 
 def _rolling(given: Raw, before: Raw) -> dict[str, Any]:
-    rolling = _back_from_detaching(_one_spelling(given, before), before)
+    rolling = _back_from_detaching(_one_spelling(given), before)
     rolling = NOT_DETACHING | rolling | (DETACHING if _detaches(given) else {})
-    rolling |= {
-        name: _pair(rolling[name], before.get(name)) for name in PAIRS if rolling.get(name) is not None
-    }
+    rolling |= {name: _pair(rolling[name]) for name in PAIRS if rolling.get(name) is not None}
     parts = {name: value | rolling[name] for name, value in PARTS.items() if rolling.get(name) is not None}
     return rolling | parts
 
 
-def _one_spelling(given: Raw, before: Raw) -> dict[str, Any]:
-    """Replace other spellings by the usual one, unless they disagree, which the rules deny.
-
-    If the usual one is only what was stored *before*, the other one has been written now.
-    """
-    written = [given[spelling] for spelling in OTHER_SPELLINGS if spelling in given]
-    if not written or written[0] != written[-1]:
-        return dict(given)
-    if given.get(PODS) not in (None, before.get(PODS), written[0]):
-        return dict(given)
-    return {name: value for name, value in given.items() if name not in OTHER_SPELLINGS} | {PODS: written[0]}
+def _one_spelling(given: Raw) -> dict[str, Any]:
+    """Another spelling outweighs the usual one, which may be only what was stored before."""
+    usual = {name: value for name, value in given.items() if name not in OTHER_SPELLINGS}
+    return next((usual | {PODS: given[name]} for name in OTHER_SPELLINGS if name in given), usual)
 
 
-def _pair(given: Raw, before: Raw | None) -> Raw:
-    """*given* with key and value apart, unless it has another value, which the rules deny.
-
-    If that is only what was stored *before*, the one in the key has been written now.
-    """
+def _pair(given: Raw) -> Raw:
+    """*given* with key and value apart; a value in the key outweighs another one in the same way."""
     key, equals, value = str(given.get("key", "")).partition("=")
-    if not equals or given.get("value") not in (None, value, (before or {}).get("value")):
-        return given
-    return {**given, "key": key, "value": value}
+    return {**given, "key": key, "value": value} if equals else given
 
 
 def _back_from_detaching(given: dict[str, Any], before: Raw) -> dict[str, Any]:

@@ -53,6 +53,10 @@ INVALID: dict[str, tuple[Raw, tuple[str, ...]]] = {
     "another strategy": ({"updateStrategy": {"type": "OnDelete"}}, ("spec.updateStrategy.type", "OnDelete")),
     "a budget without a sign": (rolling(maxSurgedPodsPerNode="3"), (f"{ROLLING}.maxSurgedPodsPerNode",)),
     "no template": ({"template": None}, ("spec.template",)),
+    "more labels than any node has": (
+        pod(nodeSelector={f"k{number}": "v" for number in range(65)}),
+        ("spec.template.spec.nodeSelector", "must have at most 64 items"),
+    ),
     "no key": (
         rolling(maxUnavailableNodes=1, annotateNodeToDetach={"gracePeriodSeconds": 1}),
         (f"{ROLLING}.annotateNodeToDetach.key",),

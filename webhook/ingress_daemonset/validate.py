@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from api.ingress_daemonset import NODE_LABEL, RESERVED
 from api.ingress_daemonset.template import EXCLUDED, PodSpec, Port, Template
 from api.ingress_daemonset.types import (
     DEGRADED,
-    OTHER_SPELLINGS,
     PODS,
     IngressDaemonSet,
     Metric,
@@ -22,7 +20,7 @@ from api.ingress_daemonset.types import (
     load_balancers,
     not_allowed,
 )
-from kube.selectors import REQUIRED, Term
+from kube.selectors import Term
 from settings import CLBSettings, IngressDaemonSetSettings
 from settings.windows import zone_of
 
@@ -94,8 +92,6 @@ TIMESTAMP_KEY = f"{ROLLING}.waitForDetachmentByAnnotatedTimestamp.key"
 PORTS = "spec.healthCheckNodePorts"
 WEIGHTS = f"{ROLLING}.setWeightToDetach.loadBalancers"
 
-MOST_PORTS, MOST_LABELS, MOST_CONTAINERS, MOST_TERMS = 64, 64, 256, 100
-"""Of the lists that are compared with each other, or with all nodes; the first two are those of the schema."""
 UNPRIVILEGED = 1024
 """The first port that any user may bind, by default."""
 
@@ -107,23 +103,6 @@ class PortUser:
     key: str
     health_ports: tuple[int, ...]
     node: str
-
-
-def long_lists(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
-    """Lists that are longer than any that is meant: nothing else is compared then."""
-    pod, canary = template.spec, new.spec.update_strategy.rolling_update.canary
-    counts = {
-        PORTS: (len(new.spec.health_check_node_ports), MOST_PORTS),
-        "spec.nodeSelector": (len(new.spec.node_selector), MOST_LABELS),
-        f"{ROLLING}.canary.nodeSelector": (len(canary.node_selector) if canary else 0, MOST_LABELS),
-        f"{PATH}.spec.nodeSelector": (len(pod.node_selector), MOST_LABELS),
-        f"{PATH}.spec.containers": (len(pod.containers), MOST_CONTAINERS),
-        f"{PATH}.spec.initContainers": (len(pod.init_containers), MOST_CONTAINERS),
-        f"{PATH}.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms": (len(_terms(pod)), MOST_TERMS),
-    }
-    for path, (count, most) in counts.items():
-        if count > most:
-            yield path, f"it has {count} entries; at most {most} are allowed"
 
 
 def problems(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
@@ -146,15 +125,6 @@ def problems(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
         message = "it is 0: autoRollback needs the former template; write 1 or more, or remove autoRollback"
         yield "spec.revisionHistoryLimit", message
     yield from template_problems(new.spec, template)
-
-
-def two_spellings(rolling: dict[str, Any]) -> list[Problem]:
-    """Spellings of one field that disagree, after defaults."""
-    return [
-        (f"{ROLLING}.{name}", f"it is {rolling[name]}, but {PODS} is {rolling[PODS]}; write {PODS} alone")
-        for name in OTHER_SPELLINGS
-        if name in rolling and PODS in rolling
-    ]
 
 
 def port_problems(new: IngressDaemonSet, others: Iterable[PortUser]) -> Iterator[Problem]:
@@ -285,10 +255,7 @@ def _annotations(rolling: RollingUpdate) -> Iterator[Problem]:
         TIMESTAMP_KEY: timestamp,
     }
     for path, key in ((path, each.key) for path, each in written.items() if each):
-        if "=" in key and path != TIMESTAMP_KEY:
-            yield path, f"{key[:80]} has a value, and there may be another one: write key and value"
-        else:
-            yield from key_problems(path, key)
+        yield from key_problems(path, key)
         if key.startswith(RESERVED):
             yield path, f"{key} belongs to Drawbridge itself; choose another key"
     if timestamp and node and node.key == timestamp.key:

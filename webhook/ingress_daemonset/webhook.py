@@ -11,7 +11,7 @@ import msgspec
 
 from api.ingress_daemonset import DEFAULTS_PATH, KIND, NAME, RULES_PATH
 from api.ingress_daemonset.template import readable, template_of
-from api.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden, resource, rolling_update
+from api.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden, resource
 from kube.errors import KubeError
 from kube.types import Value
 from settings import IngressDaemonSetSettings
@@ -24,12 +24,10 @@ from webhook.ingress_daemonset.validate import (
     Problem,
     load_balancer_problems,
     load_balancer_warnings,
-    long_lists,
     pacing_warnings,
     port_problems,
     port_warnings,
     problems,
-    two_spellings,
     warnings,
 )
 
@@ -88,13 +86,10 @@ class ValidatingWebhook:
         except msgspec.ValidationError as error:
             return refused(given.metadata.name, [(PATH, f"it is no pod template: {error}")])
         new, stored = resource(written.new), written.stored
-        if too_long := list(long_lists(new, template)):
-            return refused(new.metadata.name, too_long)
         old, clb = resource(stored) if stored else None, self._settings().clb
         users, fields, unknown = self._lookup(new, old, deadline)
-        spelt = two_spellings(rolling_update(defaulted(written.new)))
         unallowed = load_balancer_problems(new, old, clb)
-        found = chain(spelt, problems(new, template), unallowed, fields, port_problems(new, users))
+        found = chain(problems(new, template), unallowed, fields, port_problems(new, users))
         if first := list(islice(in_time(found, deadline), MOST_PROBLEMS + 1)):
             return refused(new.metadata.name, first)
         unpaced = pacing_warnings(new.spec.update_strategy.rolling_update, self._settings())
