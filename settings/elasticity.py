@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from settings.values import MOST, Count, Labels, Limit, Matching, Model, Name, Period, Region
-from settings.windows import Hours, closes_at, opens_at
+from settings.windows import Hours, closes_at
 
 AHEAD = timedelta(days=14)
 """How far hours are followed for their end."""
@@ -58,10 +58,6 @@ class Budget(Model):
             if end - now > AHEAD:
                 return None
         return end if end > now else None
-
-    def begins_at(self, now: datetime) -> datetime | None:
-        """When its hours begin next; None for one that has none."""
-        return min((each for each in (opens_at(each, now) for each in self.hours) if each), default=None)
 
     @property
     def times(self) -> str:

@@ -17,7 +17,7 @@ from controllers.elasticity.controller import Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
 from controllers.elasticity.filters import Reach
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
-from controllers.elasticity.pods import Pod, PodIndex, decode, facets
+from controllers.elasticity.pods import Pod, PodIndex, decode
 from controllers.elasticity.room import SuperNodes
 from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload
 from controllers.elasticity.sources import ElasticityInformers, NodeCache, PodCache, Sources
@@ -433,10 +433,6 @@ def with_subnets(**each: Sequence[object]) -> ElasticitySettings:
 def fleet(*others: WatchedNode) -> Nodes:
     """One node local, one super node, and *others*."""
     return sorted_out([node(HOME), super_node(), *others])
-
-
-def index_of(*pods: Pod) -> PodIndex:
-    return PodIndex(lambda facet: [pod for pod in pods if facet in facets(pod)])
 
 
 class Eligible:

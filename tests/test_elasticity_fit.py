@@ -7,14 +7,13 @@ from typing import Any
 
 from controllers.elasticity.filters import Reach
 from controllers.elasticity.nodes import WatchedNode, matters, sorted_out
-from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.pods import Pod, PodIndex, decode
 from controllers.elasticity.room import SuperNodes
 from tests.elasticity_world import (
     AWAY,
     HOME,
     account,
     fleet,
-    index_of,
     misfit,
     node,
     raw_of,
@@ -86,7 +85,7 @@ LARGE = {"allocatable": {"cpu": "1k", "memory": "1Ti", "pods": "1M"}}
 def account_of(nodes: Sequence[WatchedNode], pods: Sequence[Pod] = (), *volumes: Reach) -> SuperNodes:
     """Of *nodes*, and of three local in another zone."""
     home = [node(f"home-{number}", {ZONE: "own"}) for number in (1, 2, 3)]
-    return account(sorted_out([*nodes, *home]), index_of(*pods), *volumes)
+    return account(sorted_out([*nodes, *home]), PodIndex.of(pods), *volumes)
 
 
 def why_not(
@@ -266,7 +265,7 @@ def test_what_an_earlier_turn_sent_takes_its_place() -> None:
     spec = apart()
     before = pod("web-0", gated=False, annotations={"drawbridge.io/placement": "super"}, spec=spec)
 
-    assert misfit(account(fleet(), index_of(before)), pod(spec=spec)) == APART
+    assert misfit(account(fleet(), PodIndex.of([before])), pod(spec=spec)) == APART
 
 
 def test_a_burst_is_not_bound_to_super_nodes_so_the_spread_counts_all_nodes() -> None:

@@ -33,32 +33,25 @@ WEEKDAYS = hours("08:00", 12, "Mon", "Tue", "Wed", "Thu", "Fri")
 NIGHTS = hours("20:00", 12)
 SUNDAY_NIGHT = hours("22:00", 8, "Sun")
 
-TIMES: dict[str, tuple[tuple[Hours, ...], str, str, str]] = {
-    # When it ends, and when it begins next.
-    "none are always": ((), "2026-11-23T12:00", "", ""),
-    "after midnight of another day": (
-        (SUNDAY_NIGHT,),
-        "2026-11-23T03:00",
-        "2026-11-23T05:00",
-        "2026-11-29T21:00",
-    ),
-    "two that meet": ((WEEKDAYS, NIGHTS), "2026-11-27T12:00", "2026-11-28T07:00", "2026-11-27T19:00"),
-    "two that overlap": (
-        (hours("08:00", 4, zone="UTC"), hours("10:00", 4, zone="UTC")),
-        "2026-11-23T09:00",
-        "2026-11-23T14:00",
-        "2026-11-23T10:00",
-    ),
-    "all day": ((hours("00:00", 24, zone="UTC"),), "2026-11-23T09:00", "", "2026-11-24T00:00"),
-}
 
-
-@table("times, now, ends, begins", TIMES)
-def test_hours_end_and_begin_as_the_clock_of_their_zone_shows_them(
-    times: tuple[Hours, ...], now: str, ends: str, begins: str
+@table(
+    "times, now, ends",
+    {
+        "none are always": ((), "2026-11-23T12:00", ""),
+        "after midnight of another day": ((SUNDAY_NIGHT,), "2026-11-23T03:00", "2026-11-23T05:00"),
+        "two that meet": ((WEEKDAYS, NIGHTS), "2026-11-27T12:00", "2026-11-28T07:00"),
+        "two that overlap": (
+            (hours("08:00", 4, zone="UTC"), hours("10:00", 4, zone="UTC")),
+            "2026-11-23T09:00",
+            "2026-11-23T14:00",
+        ),
+        "all day": ((hours("00:00", 24, zone="UTC"),), "2026-11-23T09:00", ""),
+    },
+)
+def test_hours_end_as_the_clock_of_their_zone_shows_them(
+    times: tuple[Hours, ...], now: str, ends: str
 ) -> None:
     assert limited(0, *times).ends_at(at(now)) == (at(ends) if ends else None)
-    assert limited(0, *times).begins_at(at(now)) == (at(begins) if begins else None)
 
 
 DAYS = st.lists(st.sampled_from(["Mon", "Wed", "Sat", "Sun"]), max_size=3, unique=True)
@@ -76,17 +69,11 @@ MOMENT = timedelta(microseconds=1)
 
 
 @given(times=ANY_HOURS, now=ANY_TIME, share=st.floats(0, 0.999))
-def test_hours_change_at_their_borders_and_at_no_other_time(
-    times: list[Hours], now: datetime, share: float
-) -> None:
+def test_hours_hold_until_their_end(times: list[Hours], now: datetime, share: float) -> None:
     budget = limited(0, *times)
-    ends, begins = budget.ends_at(now), budget.begins_at(now)
-    assert begins
+    ends = budget.ends_at(now)
     if not budget.holds_at(now):
         assert ends is None
-        assert budget.holds_at(begins)
-        assert not budget.holds_at(begins - MOMENT)
-        assert not budget.holds_at(now + (begins - now) * share)
     elif ends:
         assert not budget.holds_at(ends)
         assert budget.holds_at(ends - MOMENT)

@@ -10,11 +10,11 @@ from controllers.elasticity.patches import (
     Action,
     Kind,
 )
-from controllers.elasticity.pods import Pod, decode, facets, oldest_first
+from controllers.elasticity.pods import Pod, PodIndex, decode, facets, oldest_first
 from controllers.elasticity.room import Quota, counted, counts
 from controllers.elasticity.snapshot import Location, location_of, ordinal_of
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, STUCK, index_of, raw_of, raw_pod
+from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
 from tests.factories import NOW
 from tests.tables import table
 
@@ -124,7 +124,7 @@ def test_each_pod_on_super_nodes_or_on_its_way_counts_once_and_no_daemon_pod() -
     pods = [there, sent, daemon, pod("home", gated=False, spec={"nodeName": HOME}), pod("going")]
     assumed = [Action(Kind.SUPER, each) for each in (sent, pods[-1])]
 
-    found = counted(index_of(*pods), {AWAY}, assumed)
+    found = counted(PodIndex.of(pods), {AWAY}, assumed)
     assert sorted(each.metadata.name for each in found) == ["going", "sent", "there"]
     assert [counts(each, {AWAY}) for each in pods] == [True, True, False, False, False]
 

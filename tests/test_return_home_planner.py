@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from api.elasticity import BURST
 from controllers.elasticity.eligibility import request_of
 from controllers.elasticity.filters import Request
-from controllers.elasticity.pods import Pod, PodSpec, decode_for_return
+from controllers.elasticity.pods import Pod, PodIndex, PodSpec, decode_for_return
 from controllers.elasticity.return_home.planner import (
     Choice,
     LocalRoom,
@@ -33,7 +33,6 @@ from tests.elasticity_world import (
     HOME,
     SETTINGS,
     fleet,
-    index_of,
     node,
     raw_of,
     raw_pod,
@@ -192,7 +191,7 @@ def test_whether_a_local_node_has_room(
         [node(HOME, allocatable=allocatable), super_node(allocatable={"cpu": "99", "pods": "99"})]
     )
     there = [replace(member(f"p-{cpu}", HOME), requests=_spec(cpu).requests) for cpu in taken]
-    room = LocalRoom(nodes, index_of(*there))
+    room = LocalRoom(nodes, PodIndex.of(there))
 
     assert room.node_for(Request(TWO[0], _spec(asked))) == (HOME if fits else "")
 
@@ -205,7 +204,7 @@ def test_a_local_node_where_anti_affinity_repels_the_pod_has_no_room_for_it() ->
     nodes = [node(name, allocatable={"cpu": "9", "pods": "9"}) for name in (HOME, "home-2")]
     request = Request(TWO[0], msgspec.convert({**SPEC, "affinity": apart}, PodSpec))
 
-    pods = index_of(decode_for_return(raw_of(there)))
+    pods = PodIndex.of([decode_for_return(raw_of(there))])
     rooms = [LocalRoom(sorted_out(nodes[:count]), pods) for count in (1, 2)]
     assert [room.node_for(request) for room in rooms] == ["", "home-2"]
 
@@ -213,7 +212,7 @@ def test_a_local_node_where_anti_affinity_repels_the_pod_has_no_room_for_it() ->
 def test_a_pod_that_is_on_its_way_repels_as_if_it_were_there() -> None:
     term = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    room = LocalRoom(sorted_out([node(HOME, allocatable={"cpu": "9", "pods": "9"})]), index_of())
+    room = LocalRoom(sorted_out([node(HOME, allocatable={"cpu": "9", "pods": "9"})]), PodIndex.of(()))
     waiting = {**raw("api-1", ""), "spec": {**SPEC, "affinity": apart}}
     room.reserve(request_of(decode_for_return(raw_of(waiting))))
 
@@ -222,7 +221,7 @@ def test_a_pod_that_is_on_its_way_repels_as_if_it_were_there() -> None:
 
 def test_what_is_reserved_is_taken() -> None:
     nodes = sorted_out([node(HOME, allocatable={"cpu": "2", "pods": "9"})])
-    room, request = LocalRoom(nodes, index_of()), Request(TWO[0], _spec("1"))
+    room, request = LocalRoom(nodes, PodIndex.of(())), Request(TWO[0], _spec("1"))
     room.reserve(Request(TWO[0], _spec("3")))
     room.reserve(request)
     assert room.node_for(request) == HOME

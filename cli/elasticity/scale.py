@@ -24,15 +24,14 @@ from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Kind
 from controllers.elasticity.planner import Past, Plan, plan
-from controllers.elasticity.pods import Pod, PodIndex, decode, facets
-from controllers.elasticity.room import SETTING, SuperNodes
-from controllers.elasticity.snapshot import ClusterState, Location, Workload, location_of, parse
+from controllers.elasticity.pods import Pod, PodIndex, decode
+from controllers.elasticity.room import SuperNodes
+from controllers.elasticity.snapshot import INDEX, ClusterState, Location, Workload, location_of, parse
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
 from controllers.elasticity.sources import REPLICA_SETS, WorkloadObject, WorkloadSpec
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS, Resource, Selection
 from kube.types import ConfigMap, Namespace, OwnerReference, PersistentVolumeClaim, key_of, rfc3339
-from settings import ElasticitySettings, Settings
-from settings.elasticity import Budget
+from settings import Settings
 from webhook.elasticity.webhook import NewPod, gate_reason, gated, reaches_super_nodes
 from webhook.elasticity.webhook import PodSpec as NewSpec
 
@@ -66,10 +65,7 @@ class Placement(Document, frozen=True):
 
 
 class Scale(Report, frozen=True):
-    """*local* and *on_super_nodes* are the replicas of the same revision that are there already.
-
-    *later* are budgets of the new ones that do not hold now, with the time at which their hours begin.
-    """
+    """*local* and *on_super_nodes* are the replicas of the same revision that are there already."""
 
     workload: str
     before: int
@@ -77,7 +73,6 @@ class Scale(Report, frozen=True):
     local: int
     on_super_nodes: int
     placements: tuple[Placement, ...]
-    later: tuple[str, ...] = ()
 
     def parts(self, now: datetime) -> Iterator[Part]:
         places = Counter(each.place for each in self.placements)
@@ -87,22 +82,12 @@ class Scale(Report, frozen=True):
         yield f"Of this revision now: {self.local} on local nodes, {self.on_super_nodes} on super nodes."
         rows = [(each.replica, each.place, each.why) for each in self.placements]
         yield Table(("REPLICA", "PLACE", "WHY"), rows)
-        yield from self.later
 
 
 def _counted(count: int, place: str) -> str:
     if place in PLACES.values():
         return f"{count} on {place if count == 1 or place == PLACES[Kind.ANY] else f'{place}s'}"
     return f"{count} {'waits' if count == 1 else 'wait'}"
-
-
-def index_of(pods: Sequence[Pod]) -> PodIndex:
-    """As the leader's cache indexes them."""
-    by_facet: dict[str, list[Pod]] = {}
-    for pod in pods:
-        for facet in facets(pod):
-            by_facet.setdefault(facet, []).append(pod)
-    return PodIndex(lambda facet: by_facet.get(facet, ()))
 
 
 def _admitted(replicas: Sequence[Raw], snapshot: Snapshot) -> tuple[dict[str, Placement], list[Pod]]:
@@ -129,14 +114,6 @@ def _placed(made: Plan, arriving: Sequence[Pod]) -> dict[str, Placement]:
     }
 
 
-def _later(budgets: Sequence[Budget], arriving: Sequence[Pod], now: datetime) -> Iterator[str]:
-    for each in budgets:
-        concerns = any(each.concerns(pod.metadata.namespace, pod.metadata.labels) for pod in arriving)
-        begin = None if each.holds_at(now) or not concerns else each.begins_at(now)
-        if begin:
-            yield f"{SETTING}budgets limits {each} at {each.times}: not now, but from {rfc3339(begin)} on."
-
-
 def _encoded(raw: Raw) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(raw))
 
@@ -156,28 +133,20 @@ def new_pod(kind: str, owner: StoredWorkload, name: str, now: datetime) -> Raw:
     return {"metadata": made, "spec": template["spec"], "status": {"phase": "Pending"}}
 
 
-def replicas_of_deployment(replica_set: StoredWorkload, numbers: range, now: datetime) -> list[Raw]:
-    base = replica_set.metadata.name
-    return [new_pod("ReplicaSet", replica_set, f"{base}-new-{each}", now) for each in numbers]
-
-
-def replicas_of_stateful_set(stateful_set: StoredWorkload, numbers: range, now: datetime) -> Iterator[Raw]:
+def replica_of_set(stateful_set: StoredWorkload, number: int, now: datetime) -> Raw:
+    ordinal = stateful_set.spec.ordinals.start + number
+    name = f"{stateful_set.metadata.name}-{ordinal}"
+    made = new_pod("StatefulSet", stateful_set, name, now)
+    labels = {
+        INDEX: str(ordinal),
+        "controller-revision-hash": stateful_set.status.update_revision,
+        "statefulset.kubernetes.io/pod-name": name,
+    }
+    made["metadata"]["labels"] = {**(made["metadata"].get("labels") or {}), **labels}
     claims = [each.metadata.name for each in stateful_set.spec.volume_claim_templates]
-    for number in numbers:
-        ordinal = stateful_set.spec.ordinals.start + number
-        name = f"{stateful_set.metadata.name}-{ordinal}"
-        made = new_pod("StatefulSet", stateful_set, name, now)
-        made["metadata"]["labels"] = {
-            **(made["metadata"].get("labels") or {}),
-            "apps.kubernetes.io/pod-index": str(ordinal),
-            "controller-revision-hash": stateful_set.status.update_revision,
-            "statefulset.kubernetes.io/pod-name": name,
-        }
-        volumes = [
-            {"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}} for each in claims
-        ]
-        made["spec"] = {**made["spec"], "volumes": [*made["spec"].get("volumes", ()), *volumes]}
-        yield made
+    volumes = [{"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}} for each in claims]
+    made["spec"] = {**made["spec"], "volumes": [*(made["spec"].get("volumes") or ()), *volumes]}
+    return made
 
 
 def effects(inventory: Inventory, change: Change) -> Iterator[Effect]:
@@ -263,12 +232,13 @@ def _newest_replica_set(inventory: Inventory, deployment: StoredWorkload) -> Sto
 def _scale_out(inventory: Inventory, kind: Resource, workload: StoredWorkload, replicas: int) -> Scale:
     metadata, before = workload.metadata, workload.spec.replicas
     snapshot = snapshot_of(inventory, namespaces=[metadata.namespace])
-    settings, now = snapshot.settings.elasticity, snapshot.now
+    now = snapshot.now
     if kind is STATEFUL_SETS:
-        made = [*replicas_of_stateful_set(workload, range(before, replicas), now)]
+        made = [replica_of_set(workload, number, now) for number in range(before, replicas)]
     else:
         newest = _newest_replica_set(inventory, workload)
-        made = replicas_of_deployment(newest, range(1, replicas - before + 1), now)
+        base, numbers = newest.metadata.name, range(1, replicas - before + 1)
+        made = [new_pod("ReplicaSet", newest, f"{base}-new-{number}", now) for number in numbers]
     skipped, arriving = _admitted(made, snapshot)
     pods = [decode(each) for each in inventory.list(PODS, msgspec.Raw)]
     nodes = sorted_out(inventory.list(NODES, WatchedNode))
@@ -283,7 +253,6 @@ def _scale_out(inventory: Inventory, kind: Resource, workload: StoredWorkload, r
         siblings[Location.LOCAL],
         siblings[Location.SUPER],
         tuple(placements[each["metadata"]["name"]] for each in made),
-        tuple(_later(settings.max_super_pods.budgets, arriving, now)),
     )
 
 
@@ -291,7 +260,7 @@ def _planned(
     inventory: Inventory, cluster: ClusterState, pods: Sequence[Pod], arriving: Sequence[Pod]
 ) -> Plan:
     """By the leader's planner, once it knows the volumes of those that arrive."""
-    index = index_of([*pods, *arriving])
+    index = PodIndex.of([*pods, *arriving])
     key = next((pod.key for pod in arriving), "")
     at = 0.0
     eligibility = Eligibility(inventory.client, lambda: cluster.settings.excluded_namespaces, lambda: at)
@@ -309,11 +278,7 @@ def _planned(
 
 def _cluster(inventory: Inventory, nodes: Nodes, workload: StoredWorkload, replicas: int) -> ClusterState:
     settings = inventory.settings.elasticity
-    switch, _ = parse(_switch(inventory, settings))
+    found = inventory.find(CONFIG_MAPS, settings.switch.name, settings.switch.namespace, ConfigMap)
+    switch, _ = parse(found.data.get(SWITCH) if found else None)
     wanted = Workload(wanted=replicas, made=replicas, first=workload.spec.ordinals.start)
     return ClusterState(nodes, settings, switch, lambda _pod: wanted)
-
-
-def _switch(inventory: Inventory, settings: ElasticitySettings) -> str | None:
-    found = inventory.find(CONFIG_MAPS, settings.switch.name, settings.switch.namespace, ConfigMap)
-    return found.data.get(SWITCH) if found else None

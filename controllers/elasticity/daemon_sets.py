@@ -6,7 +6,7 @@ correction back is left alone, with an Event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -34,14 +34,11 @@ PAUSES = Backoff(base=60.0, cap=3600.0, jitter=0.0)
 log = structlog.stdlib.get_logger(__name__)
 
 
-class _TemplateSpec(Value, frozen=True):
-    tolerations: tuple[Toleration, ...] = ()
-    affinity: dict[str, Any] | None = None
-
-
 class _Template(Value, frozen=True):
+    """*spec* is raw."""
+
     metadata: ObjectMeta = ObjectMeta()
-    spec: _TemplateSpec = _TemplateSpec()
+    spec: dict[str, Any] = {}
 
 
 class _Spec(Value, frozen=True):
@@ -70,10 +67,9 @@ class DaemonSet(Value, frozen=True):
     @property
     def affinity_to_set(self) -> dict[str, Any] | None:
         """None for one that the provider injects beside the pods of super nodes, too."""
-        spec = self.spec.template.spec
-        if is_injected(self.spec.template.metadata):
-            return None
-        return affinity_to_set({} if spec.affinity is None else {"affinity": spec.affinity}, spec.tolerations)
+        template = self.spec.template
+        tolerations = msgspec.convert(template.spec.get("tolerations") or (), tuple[Toleration, ...])
+        return None if is_injected(template.metadata) else affinity_to_set(template.spec, tolerations)
 
 
 def _meant_for(pod: Pod) -> Iterator[str]:
@@ -146,8 +142,11 @@ class DaemonSetCorrector:
         if KEPT_OFF in found.metadata.annotations:
             self._event(about, "DaemonSetOnSuperNodes", TAKEN_BACK, "Warning")
             return False
+        at = found.metadata
+        metadata = {**at.guard, "annotations": {KEPT_OFF: "true"}}
+        patch = {"metadata": metadata, "spec": {"template": {"spec": {"affinity": affinity}}}}
         try:
-            self._write(found, affinity)
+            self._client.patch(DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw)
         except (Conflict, NotFound):
             del self._looked[about.uid]
             return False
@@ -166,12 +165,6 @@ class DaemonSetCorrector:
             log.warning("DaemonSet not read", namespace=about.namespace, name=about.name, error=str(error))
             return None
         return found if found and found.metadata.uid == about.uid else None
-
-    def _write(self, found: DaemonSet, affinity: Mapping[str, Any]) -> None:
-        at = found.metadata
-        metadata = {**at.guard, "annotations": {KEPT_OFF: "true"}}
-        patch = {"metadata": metadata, "spec": {"template": {"spec": {"affinity": affinity}}}}
-        self._client.patch(DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw)
 
     def _event(self, about: Regarding, reason: str, message: str, type: Type) -> None:  # noqa: A002
         """Once, as long as it has pods there."""

@@ -178,22 +178,19 @@ def with_gpus(spec: Raw, gpus: Gpus, required: Raw | None) -> dict[str, Any]:
 
     *required* is the expression of a gated pod's affinity; None for a pending one, which gets tolerations alone.
     """
-    held = list(spec.get("tolerations") or ())
     if gpus:
-        spec = requiring(spec, required) if required else spec
-        return {**spec} if GPU_TOLERATION in held else {**spec, "tolerations": [*held, GPU_TOLERATION]}
+        return tolerating(requiring(spec, required) if required else spec, GPU_TOLERATION)
     if gpus is None or required is None:
         return {**spec}
-    is_open = is_tolerated(GPU_TAINT, msgspec.convert(held, tuple[Toleration, ...]))
-    return requiring(spec, NO_GPUS) if is_open else {**spec}
+    held = msgspec.convert(spec.get("tolerations") or (), tuple[Toleration, ...])
+    return requiring(spec, NO_GPUS) if is_tolerated(GPU_TAINT, held) else {**spec}
 
 
-def gpu_hint(gpus: Gpus) -> str:
-    """What to set, where no super node takes the pod."""
-    if gpus:
-        return f"; it asks for GPUs ({gpus}), so only subnets with gpu: true count, see cloud.subnets"
-    no_others = "; subnets with gpu: true do not count, because it asks for none, see cloud.subnets"
-    return "" if gpus is None else no_others
+def tolerating(spec: Raw, *tolerations: Raw) -> dict[str, Any]:
+    """*spec* of a pod, raw, with those of *tolerations* that it lacks."""
+    held = list(spec.get("tolerations") or ())
+    added = [each for each in tolerations if each not in held]
+    return {**spec, "tolerations": [*held, *added]} if added else {**spec}
 
 
 def why_not_stray(gpus: str, stray: Node) -> str:

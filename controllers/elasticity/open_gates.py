@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import msgspec
 import structlog
@@ -66,12 +68,6 @@ def gated_pods(client: Client) -> list[Pod]:
         except msgspec.MsgspecError as error:
             log.warning("pod not readable", error=str(error))
     return [pod for pod in found if pod.gated]
-
-
-def open_gates(client: Client, pods: Iterable[Pod]) -> None:
-    """Try all of them once."""
-    with futures.ThreadPoolExecutor(THREADS, thread_name_prefix="gates") as pool:
-        list(pool.map(lambda pod: _try(client, pod), pods))
 
 
 def keep_open(context: Context, _settings: object = None) -> None:
@@ -159,9 +155,9 @@ def open_all(
                 return ""
             quiet_since, problem = (now if gated else quiet_since), _left(gated.values())
             # the leader may place them until then
-            open_gates(
-                client, [pod for uid, pod in gated.items() if now - first_seen[uid] >= patience.leader]
-            )
+            due = [pod for uid, pod in gated.items() if now - first_seen[uid] >= patience.leader]
+            with futures.ThreadPoolExecutor(THREADS, thread_name_prefix="gates") as pool:
+                list(pool.map(partial(_try, client), due))
         except KubeError as error:
             problem = str(error)
             log.warning("gates not opened yet", error=problem)
@@ -175,23 +171,15 @@ def _left(gated: Iterable[Pod]) -> str:
     return f"pods with gate {GATE}: {', '.join(names[:NAMED])}{more}" if names else ""
 
 
-class _Named(msgspec.Struct):
-    name: str = ""
-
-
-class _Configuration(msgspec.Struct):
-    webhooks: list[_Named] | None = None
-
-
 def remove_webhook(client: Client, configuration: str) -> bool:
     """Whether requests that it gates may be in progress; the others stay. Conflict or Invalid when it has changed.
 
     Before Helm 3 uninstalls a release, its configurations are deleted by hand, perhaps a moment ago.
     """
-    found = client.find(MUTATING_WEBHOOKS, configuration, type=_Configuration)
+    found = client.find(MUTATING_WEBHOOKS, configuration, type=dict[str, Any])
     if found is None:
         return True
-    names = [each.name for each in found.webhooks or ()]
+    names = [each["name"] for each in found.get("webhooks") or ()]
     if WEBHOOK not in names:
         return False
     path = f"/webhooks/{names.index(WEBHOOK)}"

@@ -25,7 +25,7 @@ from api.elasticity import (
     kept_off_super_nodes,
     requiring,
 )
-from controllers.elasticity.nodes import NO_OTHERS, ONLY_GPUS, Gpus, preferring, with_gpus
+from controllers.elasticity.nodes import NO_OTHERS, ONLY_GPUS, Gpus, preferring, tolerating, with_gpus
 from controllers.elasticity.pods import Pod, spec_of
 
 TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
@@ -80,7 +80,7 @@ def to_super_node(
     pod: Pod,
     why: str,
     *,
-    with_cost: bool,
+    in_order: bool,
     tiers: Sequence[int] = (),
     gpus: Gpus = None,
     avoided: Collection[str] = (),
@@ -89,7 +89,7 @@ def to_super_node(
     held, spec = spec_of(pod), preferring(as_sent(pod, gpus), tiers)
     for node in sorted(avoided):
         spec = avoiding(spec, node)
-    cost = cost_given(pod.metadata.annotations) if with_cost else {}
+    cost = cost_given(pod) if in_order else {}
     return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, _ungated(held) | _changed(held, spec))
 
 
@@ -100,12 +100,11 @@ def to_any_node(pod: Pod, why: str, gpus: Gpus = None) -> Patch:
     return _patch(pod, {PLACEMENT: ANY, REASON: why}, spec)
 
 
-def burst(pod: Pod, why: str, *, with_cost: bool, also: Sequence[Raw] = (), gpus: Gpus = None) -> Patch:
+def burst(pod: Pod, why: str, *, in_order: bool, also: Sequence[Raw] = (), gpus: Gpus = None) -> Patch:
     """The cost comes with the tolerations, *also* these: a ReplicaSet may shrink as soon as the pod runs."""
-    held = spec_of(pod)
-    spec = with_gpus(_tolerant(held, pod, also), gpus, None)
-    cost = cost_given(pod.metadata.annotations) if with_cost else {}
-    return _patch(pod, {BURST: "allowed", REASON: why, **cost}, _changed(held, spec))
+    cost = cost_given(pod) if in_order else {}
+    spec = _changed(spec_of(pod), tolerating(as_burst(pod, gpus), *also))
+    return _patch(pod, {BURST: "allowed", REASON: why, **cost}, spec)
 
 
 def as_is(pod: Pod, _: Gpus) -> dict[str, Any]:
@@ -145,20 +144,21 @@ def fenced(pod: Pod, identity: str) -> Patch:
 
 def cost_change(pod: Pod, super_nodes: frozenset[str]) -> Patch | None:
     """The deletion cost that a pod with a node lacks, or has no longer; None when nothing is to change."""
-    if not pod.active or not pod.node_name or pod.metadata.controller is None:
+    if not pod.active or not pod.node_name:
         return None
     annotations = pod.metadata.annotations
     change: Mapping[str, str | None] = {}
     if pod.node_name in super_nodes:
-        change = cost_given(annotations)
+        change = cost_given(pod)
     elif COST in annotations and annotations.get(OUR_COST) == annotations[COST]:
         change = {COST: None, OUR_COST: None}
     return _patch(pod, change, {}) if change else None
 
 
-def cost_given(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Nothing when the user gave a cost, or took ours away."""
-    return {} if COST in annotations or OUR_COST in annotations else {COST: SUPER_COST, OUR_COST: SUPER_COST}
+def cost_given(pod: Pod) -> dict[str, str]:
+    """Nothing when the user gave a cost, or took ours away, and for a pod that no controller deletes."""
+    is_set = not pod.metadata.annotations.keys().isdisjoint((COST, OUR_COST))
+    return {} if is_set or pod.metadata.controller is None else {COST: SUPER_COST, OUR_COST: SUPER_COST}
 
 
 def _ungated(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,10 +166,8 @@ def _ungated(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {"schedulingGates": [gate for gate in gates if gate.get("name") != GATE]}
 
 
-def _tolerant(spec: Raw, pod: Pod, also: Sequence[Raw] = ()) -> dict[str, Any]:
-    held = list(spec.get("tolerations") or ())
-    added = [*(() if pod.tolerates else (TOLERATION,)), *(each for each in also if each not in held)]
-    return {**spec, "tolerations": [*held, *added]} if added else {**spec}
+def _tolerant(spec: Raw, pod: Pod) -> dict[str, Any]:
+    return {**spec} if pod.tolerates else tolerating(spec, TOLERATION)
 
 
 def _changed(held: Raw, spec: Raw) -> dict[str, Any]:

@@ -303,14 +303,14 @@ class _Planner:
         self._super_nodes.add(pod, bound=kind is Kind.SUPER)
         why = f"{why}, tier {first} first" if first else why
         gpus, tiers = self._super_nodes.gpus(pod), self._settings.tiers
-        with_cost = self._settings.scale_in_order and pod.metadata.controller is not None
+        in_order = self._settings.scale_in_order
         if kind is Kind.SUPER:
             avoided = self._nodes.names & self._snapshot.avoided.keys()
             why += f"{AVOIDS}{', '.join(sorted(avoided))}" if avoided else ""
-            patch = to_super_node(pod, why, with_cost=with_cost, tiers=tiers, gpus=gpus, avoided=avoided)
+            patch = to_super_node(pod, why, in_order=in_order, tiers=tiers, gpus=gpus, avoided=avoided)
         else:
             also = tier_tolerations(first, tiers)
-            patch = burst(pod, why, with_cost=with_cost, also=also, gpus=gpus)
+            patch = burst(pod, why, in_order=in_order, also=also, gpus=gpus)
         self._act(kind, pod, why, patch)
 
     def _give_up(self, stuck: Iterable[Pod]) -> None:

@@ -515,6 +515,15 @@ class PodIndex:
         self.holding: HavingName = lambda name: having(f"held {name}")  # take its place until they are gone
         self.in_namespace: HavingName = lambda name: having(f"in {name}")  # and have a node
 
+    @staticmethod
+    def of(pods: Iterable[Pod]) -> PodIndex:
+        """Of these alone."""
+        by_facet: dict[str, list[Pod]] = {}
+        for pod in pods:
+            for facet in facets(pod):
+                by_facet.setdefault(facet, []).append(pod)
+        return PodIndex(lambda facet: by_facet.get(facet, ()))
+
 
 def _key(metadata: ObjectMeta) -> str:
     owner = metadata.controller

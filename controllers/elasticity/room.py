@@ -30,7 +30,7 @@ from controllers.elasticity.filters import (
     resources,
     volumes,
 )
-from controllers.elasticity.nodes import Gpus, WatchedNode, gpu_hint, gpus_asked_for, tier_of, why_not_stray
+from controllers.elasticity.nodes import Gpus, WatchedNode, gpus_asked_for, tier_of, why_not_stray
 from controllers.elasticity.patches import Action, Kind, as_burst, as_is, as_sent
 from controllers.elasticity.pods import Pod, PodIndex, PodSpec, Unbound
 from controllers.elasticity.snapshot import Snapshot
@@ -172,7 +172,7 @@ class SuperNodes:
             outage = min((self._outages.get(name, 0.0) for name in passing), default=None)
             asked_for = any(is_asked_for(request, node) for node in self._nodes.super)
             for_others = misfit != NONE_THERE and not asked_for
-            return Objections(misfit=f"{misfit}{gpu_hint(gpus)}", outage=outage, for_others=for_others)
+            return Objections(misfit=misfit, outage=outage, for_others=for_others)
         if gpus:
             # A super node that is not for GPUs, and would take it.
             lasting = (node_selector, node_affinity, volumes, resources)

@@ -43,11 +43,10 @@ class Takeover:
         self._pods, self._identity, self._enqueue = pods, identity, enqueue
         self._is_limited = is_limited
         self._lock = threading.Lock()
-        by_key: dict[str, list[Pod]] = {}
-        for pod in oldest_first(filter(self._concerns, pods.all())):
-            by_key.setdefault(pod.key, []).append(pod)
-        self._due = {pod.metadata.uid: pod for those in by_key.values() for pod in those}
-        self._open = Counter(pod.key for pod in self._due.values())
+        due = oldest_first(filter(self._concerns, pods.all()))
+        self._open = Counter(pod.key for pod in due)
+        order = {key: number for number, key in enumerate(self._open)}
+        self._due = {pod.metadata.uid: pod for pod in sorted(due, key=lambda pod: order[pod.key])}
         self._failing = Observed(clock)
         if self._due:
             log.info("takeover started", pods=len(self._due))

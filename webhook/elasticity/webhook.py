@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -80,13 +80,16 @@ class PlacementWebhook:
             return _left(raw, too_long)
         reaches = reaches_super_nodes(pod, raw.get("spec", {}))
         why, warnings = gate_reason(pod, request.namespace, settings, reaches=reaches)
-        wait = Wait() if not why else waiting(self._absence(deadline), settings.gate_fallback_after)
-        if not wait.is_worth_it:
-            NOT_GATED.inc()
-            log.warning("pod not gated, no leader", namespace=request.namespace, why=wait.warnings[0])
         edits: list[tuple[str, str, Edit]] = []
-        if why and wait.is_worth_it:
-            edits.append(("gated", why, gated))
+        reason = ""
+        if why:
+            reason, *of_leader = waiting(self._absence(deadline), settings.gate_fallback_after)
+            warnings = (*warnings, *of_leader)
+            if reason != NO_LEADER:
+                edits.append(("gated", why, gated))
+            else:
+                NOT_GATED.inc()
+                log.warning("pod not gated, no leader", namespace=request.namespace, why=of_leader[0])
         if pod.spec.scheduler_name == TKE_SCHEDULER:
             name = settings.scheduler_name
             edits.append(
@@ -94,29 +97,22 @@ class PlacementWebhook:
             )
         if reaches and (whose := kept_off(pod, request.namespace, settings)):
             edits.append(("kept-off-super-nodes", f"{whose} that tolerates them", kept_off_super_nodes))
-        return _changed(raw, edits, wait.reason, (*warnings, *wait.warnings))
+        return _changed(raw, edits, reason, warnings)
 
 
-@dataclass(frozen=True)
-class Wait:
-    """Whether a pod is gated, and what its annotation and the warnings say."""
+def waiting(absence: float, fallback_after: float) -> tuple[str, ...]:
+    """What a pod's annotation says of its gate, NO_LEADER for none, and the warnings; in seconds.
 
-    is_worth_it: bool = True
-    reason: str = ""
-    warnings: tuple[str, ...] = ()
-
-
-def waiting(absence: float, fallback_after: float) -> Wait:
-    """*absence* and *fallback_after* are in seconds; a short absence is usual when the leader changes."""
+    A short absence is usual when the leader changes.
+    """
     if absence <= 0:
-        return Wait(reason=WAITS)
-    there_is_none = f"the controllers have had no leader for {absence:.0f} s"
+        return (WAITS,)
+    there_is_none = f"{NAME}: the controllers have had no leader for {absence:.0f} s"
     if absence < fallback_after:
-        limit = f"after {fallback_after:g} s without one, pods are no longer gated"
         reason = f"{WAITS}; when it was created, there had been none for {absence:.0f} s"
-        return Wait(reason=reason, warnings=(f"{NAME}: this pod waits, but {there_is_none}; {limit}",))
-    warning = f"{NAME}: {there_is_none}: this pod is neither gated nor placed"
-    return Wait(is_worth_it=False, reason=NO_LEADER, warnings=(warning,))
+        limit = f"after {fallback_after:g} s without one, pods are no longer gated"
+        return reason, f"{there_is_none}: this pod waits; {limit}"
+    return NO_LEADER, f"{there_is_none}: this pod is neither gated nor placed"
 
 
 def gate_reason(
