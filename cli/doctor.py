@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import partial
 
 import click
 
-from api.anycast_ip import COPY, NODE_ADDRESS, WAIT
 from api.ingress_daemonset import GROUP
 from calico.reservations import GROUPS
 from cli.cluster import attempt
@@ -30,8 +28,7 @@ from cli.output import Part, Report, Table, bad, faint, good, warning
 from cli.session import Command, Session, pass_session
 from cli.status import Status, enabled, status_of
 from kube.errors import ApiError, Forbidden, KubeError, NotFound
-from kube.resources import NAMESPACES, SERVICES
-from kube.types import Namespace
+from kube.resources import SERVICES
 from runtime import uuid4
 from settings import Settings
 from telemetry.program import VERSION
@@ -41,22 +38,18 @@ PROXY_TIMEOUT = 10.0
 FAILED = "failed calling webhook"
 """What the API server says when a webhook that fails closed gave no answer."""
 UNMARKED = "the webhook was not called, or gave no answer, and the API server went on without"
-OTHERS_CHECK, LABELS_CHECK = "webhooks of other programs", "labels of namespaces"
+OTHERS_CHECK = "webhooks of other programs"
 UNTOUCHED = (
     *((group.partition("/")[0], "ipreservations") for group in GROUPS),
     (GROUP, "ingressdaemonsets"),
     ("coordination.k8s.io", "leases"),
 )
 """What no other program has a reason to alter."""
-SHARED = (("", "pods"), ("", "nodes"), ("apps", "deployments"), ("apps", "daemonsets"))
-"""What policies do alter: Drawbridge takes what the API server stores for its baseline."""
 OLDEST = (1, 30)
 """The oldest Kubernetes that is supported: docs/reference/support.md."""
 SKEW = timedelta(seconds=5)
 """Between two machines whose clocks are synchronized, with the time that a request takes."""
 NETWORK = "docs/how-to/install.md#private-clusters-and-other-networks"
-SIMILAR = 0.8
-"""How much of a label's name a slip leaves."""
 STYLES = {Verdict.WRONG: bad, Verdict.WARNING: warning, Verdict.SKIPPED: faint, Verdict.OK: good}
 ADMISSION = "admissionregistration.k8s.io"
 OF_USER = (
@@ -127,8 +120,6 @@ def findings(inventory: Inventory) -> Iterator[Finding]:
     yield from _permissions(inventory)
     of_others = webhooks_of_others(inventory.configurations)
     yield from _or_fine(of_others, OTHERS_CHECK, "none alters or blocks what Drawbridge writes")
-    labels = _labels(attempt(partial(inventory.cached, NAMESPACES, Namespace)), ours.in_force)
-    yield from _or_fine(labels, LABELS_CHECK, "each has an effect")
     version = attempt(partial(cluster.client.request, "GET", "/version"))
     yield _versions(status, version)
     time = None if isinstance(version, KubeError) else cluster.server_time()
@@ -256,48 +247,26 @@ def webhooks_of_others(configurations: Sequence[WebhookConfiguration]) -> Iterat
     for configuration in configurations:
         kind = configuration.kind
         for webhook in configuration.webhooks:
-            untouched, shared = _seen(webhook, UNTOUCHED), _seen(webhook, SHARED)
+            untouched = "" if webhook.is_ours else _untouched(webhook)
             name = f"{kind} webhook {webhook.name} ({configuration.metadata.name})"
-            if webhook.is_ours:
-                continue
             if untouched and kind == "mutating":
                 way_out = "an altered object is written again and again"
                 yield warns(f"{name} may alter {untouched}", f"exclude them in its rules: {way_out}")
             elif untouched and webhook.failure_policy == "Fail":
                 what = f"{name} may refuse {untouched}, and blocks them while it is down"
                 yield warns(what, "exclude them in its rules")
-            elif shared and kind == "mutating":
-                yield Finding(OTHERS_CHECK, Verdict.OK, f"{name} may alter {shared}")
 
 
-def _seen(webhook: RegisteredWebhook, kinds: Sequence[tuple[str, str]]) -> str:
-    """Those of *kinds* that it is asked about when they are written."""
+def _untouched(webhook: RegisteredWebhook) -> str:
+    """Those of UNTOUCHED that it is asked about when they are written."""
     rules = [rule for rule in webhook.rules if {"*", "CREATE", "UPDATE"} & {*rule.operations}]
     seen = {
         plural
-        for group, plural in kinds
+        for group, plural in UNTOUCHED
         for rule in rules
         if {"*", group} & {*rule.api_groups} and {"*", "*/*", plural} & {*rule.resources}
     }
     return ", ".join(sorted(seen))
-
-
-def _labels(namespaces: Sequence[Namespace] | KubeError, settings: Settings) -> Iterator[Finding]:
-    warns = partial(Finding, LABELS_CHECK, Verdict.WARNING)
-    if isinstance(namespaces, KubeError):
-        yield Finding.unread(LABELS_CHECK, "", namespaces)
-        return
-    is_on = settings.anycast_ip.enabled and settings.anycast_ip.pod_address.enabled
-    for each in namespaces:
-        labels = each.metadata.labels
-        for name in get_close_matches(NODE_ADDRESS, labels, cutoff=SIMILAR):
-            labelled = f"namespace {each.metadata.name} is labelled {name}={labels[name]}"
-            if name != NODE_ADDRESS or labels[name] not in (COPY, WAIT):
-                way_out = f"label it {NODE_ADDRESS}={COPY}, or ={WAIT}"
-                yield warns(f"{labelled}, which has no effect", way_out)
-            elif not is_on:
-                way_out = "set anycastIP.podAddress.enabled, or remove the label"
-                yield warns(f"{labelled}, but anycastIP.podAddress is off: its pods get no address", way_out)
 
 
 def _versions(status: Status, answer: Raw | KubeError) -> Finding:

@@ -68,9 +68,8 @@ class Session:
         """The namespace to list, or None for all; for commands about many objects."""
         return None if self.options.all_namespaces else self.namespace
 
-    def show(self, report: Report, *more: Part) -> None:
-        """With *more* below it, for people."""
-        self.output.show(report, lambda shown: (*self._parts(shown), *more))
+    def show(self, report: Report) -> None:
+        self.output.show(report, self._parts)
 
     def follow(self, read: Callable[[], T], watch: bool) -> T:
         """Show the report that *read* returns, and return it; with *watch*, again and again until Ctrl-C."""

@@ -151,26 +151,6 @@ def test_clocks_must_agree(date: str, expected: list[str]) -> None:
     assert verdicts(cli.installed(), "clocks", date=date) == expected
 
 
-@pytest.mark.parametrize(
-    ("label", "value", "pod_address", "verdict"),
-    [
-        pytest.param("drawbridge.io/node-anycast-ip", "wait", True, "ok", id="as it is written"),
-        pytest.param("drawbridge.io/anycast-ip-node", "wait", True, "warning", id="its name is misspelt"),
-        pytest.param("drawbridge.io/node-anycast-ip", "true", True, "warning", id="its value is misspelt"),
-        pytest.param("drawbridge.io/node-anycast-ip", "copy", False, "warning", id="podAddress is off"),
-        pytest.param("drawbridge.io/node", "copy", False, "ok", id="another label"),
-    ],
-)
-def test_a_label_of_a_namespace_without_effect_is_found(
-    label: str, value: str, pod_address: bool, verdict: str
-) -> None:
-    api = cli.installed("anycastIP")
-    cli.configure(api, "anycastIP", podAddress={"enabled": pod_address})
-    api.put(cli.resource("Namespace"), {"metadata": {"name": "game", "labels": {label: value}}})
-
-    assert verdicts(api, "labels of namespaces") == [verdict]
-
-
 EGRESS_CHECK = {"enabled": True, "url": "https://ip.example.com/", "image": "drawbridge:1"}
 
 

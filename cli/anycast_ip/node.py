@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -21,10 +21,10 @@ from api.anycast_ip import (
     transitions_of,
     wanted,
 )
-from cli.explain.kinds import Event, Explanation, Kind, event_table, events_about, latest, snapshot_of
+from cli.explain.kinds import Event, Kind, event_table, events_about, latest, snapshot_of
 from cli.explain.prediction import Question, Snapshot, change_of, creation_of, predict, question_table
 from cli.inventory import Inventory
-from cli.output import Part, Table, age, moment, title
+from cli.output import Part, Report, Table, age, moment, title
 from controllers.anycast_ip.claim import terms_for
 from kube.resources import NODES
 from kube.types import Node, Taint, is_super
@@ -34,7 +34,7 @@ Raw = dict[str, Any]
 OURS = ("drawbridge.io/", "tke.cloud.tencent.com/")
 
 
-class NodeExplanation(Explanation, frozen=True):
+class NodeExplanation(Report, frozen=True):
     """*anycast_ip* says whether the node needs one, and whether it is open; *address_terms* how wide
     it is, and how it is paid, where nodes differ in that.
 
@@ -51,10 +51,6 @@ class NodeExplanation(Explanation, frozen=True):
     questions: tuple[Question, ...]
     now: datetime
     events: tuple[Event, ...]
-
-    @property
-    def asked(self) -> Iterable[Question]:
-        return self.questions
 
     def parts(self, now: datetime) -> Iterator[Part]:
         yield title(f"Node {self.node}")

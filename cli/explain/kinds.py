@@ -15,7 +15,7 @@ import msgspec
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
-from cli.explain.prediction import BUDGETS, Budget, Make, Question, Snapshot, expression_parts
+from cli.explain.prediction import BUDGETS, Budget, Make, Snapshot
 from cli.installation import webhooks_in
 from cli.inventory import SECONDS, Inventory
 from cli.output import Document, Report, Table, age
@@ -37,7 +37,7 @@ class Kind:
     """Of objects: *about* says what is explained of one, by its namespace and name; KubeError, Failure."""
 
     about: str
-    explain: Callable[[Inventory, str, str], Explanation]
+    explain: Callable[[Inventory, str, str], Report]
     namespaced: bool = True
     argument: str = "NAME"
 
@@ -47,12 +47,6 @@ def kind_of(name: str) -> Kind | None:
     found = next((row.explains[name] for row in FEATURES if name in row.explains), None)
     kind: Kind | None = resolve_name(found) if found else None
     return kind
-
-
-class Explanation(Report, frozen=True):
-    @property
-    def asked(self) -> Iterable[Question]:
-        raise NotImplementedError
 
 
 class Kinds(Commands):
@@ -66,13 +60,9 @@ class Kinds(Commands):
 
         @click.command(name, cls=Command, help=kind.about)
         @click.argument("name", metavar=kind.argument)
-        @click.option(
-            "--expressions", is_flag=True, help="Also show the selectors and CEL expressions that decided."
-        )
         @pass_session
-        def show(session: Session, name: str, expressions: bool) -> None:
-            report = kind.explain(Inventory(session.cluster), session.namespace, name)
-            session.show(report, *(expression_parts(report.asked) if expressions else ()))
+        def show(session: Session, name: str) -> None:
+            session.show(kind.explain(Inventory(session.cluster), session.namespace, name))
 
         return show
 

@@ -21,7 +21,7 @@ from api.standing import CONDITION, RESERVED, STANDING, epoch_of, epoch_of_condi
 from calico.segment import IPReservation, Record
 from cli.explain.matching import RULES, ApiRequest, Outcome, Verdict, judge
 from cli.installation import RegisteredWebhook
-from cli.output import Cell, Document, Part, Table, bad, faint, good, warning
+from cli.output import Cell, Document, Table, bad, faint, good, warning
 from kube.errors import NotFound
 from kube.resources import PODS, Resource
 from kube.selectors import LabelSelector, selects_labels
@@ -329,17 +329,6 @@ def questions_about_pod(pod: Raw, snapshot: Snapshot) -> Iterator[Question]:
     yield Question("delete", predict(deletion_of(pod), snapshot))
     yield Question("evict", predict(eviction_of(pod), snapshot))
     yield Question("create", predict(creation_of(PODS, pod), snapshot))
-
-
-def expression_parts(asked: Iterable[Question]) -> Iterator[Part]:
-    """What decided that webhooks are not called, as it stands in their configurations."""
-    verdicts = [each for question in asked for each in question.predicted.relevant]
-    found = {(each.by, each.webhook.name): each.expression for each in verdicts if each.expression}
-    for (by, webhook), expression in found.items():
-        yield faint(f"{by} of {webhook}:")
-        yield f"    {expression}"
-    if not found:
-        yield faint("No expression decided.")
 
 
 def question_table(asked: Iterable[Question], title: str = "") -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,6 @@ from api.ingress_daemonset.types import IngressDaemonSet
 from cli.errors import Failure
 from cli.explain.kinds import (
     Event,
-    Explanation,
     Kind,
     budgets_of,
     deadline,
@@ -37,7 +36,7 @@ from cli.explain.prediction import (
 )
 from cli.ingress_daemonset.rollouts import history_table, progress_sentence, waves_sentence
 from cli.inventory import Inventory
-from cli.output import Document, Part, Table, title
+from cli.output import Document, Part, Report, Table, title
 from kube.resources import NODES, PODS, Selection
 from kube.types import Pod
 from settings import IngressDaemonSetSettings
@@ -58,17 +57,13 @@ class OnNode(Document, frozen=True):
     eviction: str
 
 
-class IngressDaemonSetExplanation(Explanation, frozen=True):
+class IngressDaemonSetExplanation(Report, frozen=True):
     ingress_daemonset: str
     questions: tuple[Question, ...]
     nodes: tuple[OnNode, ...]
     status: Status
     now: datetime
     events: tuple[Event, ...]
-
-    @property
-    def asked(self) -> Iterable[Question]:
-        return self.questions
 
     def parts(self, now: datetime) -> Iterator[Part]:
         yield title(f"IngressDaemonSet {self.ingress_daemonset}")

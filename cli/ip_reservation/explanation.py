@@ -19,7 +19,6 @@ from cli.cluster import attempt
 from cli.errors import Failure, unreadable
 from cli.explain.kinds import (
     Event,
-    Explanation,
     Kind,
     budgets_of,
     event_table,
@@ -50,7 +49,7 @@ from cli.ip_reservation.reservations import (
     stored_in,
     unmanaged_entries,
 )
-from cli.output import Document, Part, Table, duration, moment, title
+from cli.output import Document, Part, Report, Table, duration, moment, title
 from cli.pods import Pod, PodStatus, Raw, StoredPod
 from controllers.ip_reservation.release_planner import (
     Life,
@@ -312,7 +311,7 @@ class Holder(Document, frozen=True):
     questions: tuple[Question, ...]
 
 
-class IPExplanation(Explanation, frozen=True):
+class IPExplanation(Report, frozen=True):
     """*counted* of *most* reservations are of pods that are gone: beyond that, the oldest is released first."""
 
     ip: str
@@ -330,10 +329,6 @@ class IPExplanation(Explanation, frozen=True):
     assigned_unknown: str
     cooldown: int
     held: bool
-
-    @property
-    def asked(self) -> Iterable[Question]:
-        return [question for holder in self.holders for question in holder.questions]
 
     def parts(self, now: datetime) -> Iterator[Part]:
         yield title(self.summary)
@@ -465,7 +460,7 @@ def _summary(
     return f"{ip} is not reserved: {had}" if holders else f"{ip} is not reserved, and {had}"
 
 
-class PodExplanation(Explanation, frozen=True):
+class PodExplanation(Report, frozen=True):
     pod: str
     node: str
     phase: str
@@ -479,10 +474,6 @@ class PodExplanation(Explanation, frozen=True):
     reservations: tuple[Reservation, ...]
     events: tuple[Event, ...]
     held: tuple[str, ...]
-
-    @property
-    def asked(self) -> Iterable[Question]:
-        return self.questions
 
     def parts(self, now: datetime) -> Iterator[Part]:
         where = f" on node {self.node}" if self.node else ""

@@ -16,7 +16,7 @@ MARK = "<!-- From here on written by make manifests: change the help of the comm
 NAME, WIDTH = "drawbridge", 110
 ELSEWHERE = ("explain", "simulate")
 """Groups that cli-explain.md has."""
-SHARED = ("-h, --help", "-w, --watch", "-l, --selector", "--expressions")
+SHARED = ("-h, --help", "-w, --watch", "-l, --selector")
 """Options that the page explains once, above the commands."""
 
 
