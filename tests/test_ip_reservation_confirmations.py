@@ -34,7 +34,6 @@ class Leader:
     """Keys that a LIST of the segments has."""
     served: list[Record] = field(default_factory=list)
     """Records whose pods the API server has."""
-    reads: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.seconds, self.now = FakeClock(), NOW
@@ -48,7 +47,6 @@ class Leader:
 
     def pod_of(self, record: Record, timeout: float) -> Pod | None:
         self.seconds.advance(self.duration)
-        self.reads.append(record.key)
         return pod() if record in self.served else None
 
     def doubts(self, *records: Record, version: int = 5) -> Doubts:
@@ -65,11 +63,6 @@ def leader() -> Leader:
     made = Leader()
     assert made.doubts() == doubted()
     return made
-
-
-def test_a_record_whose_pod_the_leader_never_had_is_forged_after_one_look(leader: Leader) -> None:
-    assert leader.doubts(record()) == doubted(record())
-    assert leader.reads == [record().key]
 
 
 PAST: dict[str, list[tuple[Pod | None, Pod | None]]] = {
@@ -117,12 +110,6 @@ ENDED = record(ended=ago(minutes=1))
 )
 def test_a_record_of_a_pod(held: Sequence[IPReservation], expected: Doubts, leader: Leader) -> None:
     assert leader.read(*held) == expected
-
-
-def test_both_addresses_of_a_pod_are_confirmed(leader: Leader) -> None:
-    leader.addresses.observe(None, pod(status=BOTH))
-
-    assert leader.doubts(V4, V6) == doubted()
 
 
 def test_a_record_whose_pod_the_api_server_has_is_not_dropped(leader: Leader) -> None:

@@ -13,22 +13,15 @@ import pytest
 from api.ip_reservation import FINISHED, RESERVE, RESERVE_FINISHED
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.confirmations import REMEMBERED
-from controllers.ip_reservation.late_reservations import (
-    CATCH_UP,
-    Departure,
-    decide,
-    is_departure,
-)
+from controllers.ip_reservation.late_reservations import CATCH_UP
 from kube.client import Resource
 from kube.event_recorder import Regarding
 from kube.types import Pod
-from settings import IPReservationSettings
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record
 from tests.ip_reservation_world import TERMINATING
 from tests.pages import ROOT
 
-SETTINGS = IPReservationSettings.model_validate({"duration": "40m"})
 EVICTED = {"status": {"phase": "Failed", "reason": "Evicted"}}
 
 
@@ -45,52 +38,6 @@ def evicted(minutes_ago: float) -> Pod:
 def of_a_lost_node() -> Pod:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
     return pod(status={"phase": "Failed", "conditions": [condition]})
-
-
-@pytest.mark.parametrize(
-    ("departing", "gone", "reason"),
-    [
-        pytest.param(pod(**TERMINATING), False, "seen terminating", id="terminating"),
-        pytest.param(pod(), True, "seen gone", id="gone"),
-        pytest.param(
-            pod(**TERMINATING, status={"phase": "Succeeded"}), True, "seen gone", id="ended and gone"
-        ),
-        pytest.param(
-            pod(**TERMINATING, spec={"restartPolicy": "Always"}, status={"phase": "Failed"}),
-            *(True, "seen gone"),
-            id="marked failed at the end of its deletion",
-        ),
-        pytest.param(pod(**EVICTED), False, "evicted by the kubelet", id="evicted"),
-        pytest.param(pod(**EVICTED | TERMINATING), True, "evicted by the kubelet", id="deleted since"),
-        pytest.param(pod(**EVICTED), True, "evicted by the kubelet", id="evicted and deleted since"),
-        pytest.param(evicted(39), False, "evicted by the kubelet", id="evicted a while ago"),
-        pytest.param(of_a_lost_node(), True, "seen gone", id="marked failed as its node was lost"),
-    ],
-)
-def test_reserved_late(departing: Pod, gone: bool, reason: str) -> None:
-    assert is_departure(departing, gone=gone)
-
-    (held,) = decide(Departure(departing, NOW if gone else None, NOW), {}, SETTINGS)
-
-    assert (held.reason, held.late, held.at) == (reason, True, NOW)
-
-
-@pytest.mark.parametrize(
-    "departing",
-    [
-        pytest.param(pod(metadata={"labels": {}}), id="unselected"),
-        pytest.param(pod(status={"phase": "Failed"}), id="failed by itself"),
-        pytest.param(pod(status={"phase": "Succeeded"}), id="succeeded"),
-        pytest.param(evicted(45), id="evicted before the reserve time, by any clock"),
-    ],
-)
-def test_not_reserved_late(departing: Pod) -> None:
-    assert decide(Departure(departing, NOW, NOW), {}, SETTINGS) == ()
-
-
-@pytest.mark.parametrize("departing", [pod(), pod(ip="")], ids=["running", "without an address"])
-def test_no_departure(departing: Pod) -> None:
-    assert not is_departure(departing, gone=False)
 
 
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
@@ -124,6 +71,39 @@ def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:
     assert "Pod redis/redis-0 never passed admission (seen terminating)" in world.recorder.events[0][1]
     uid = world.reservations.objects["leader-1"].metadata.uid
     assert world.recorder.instead == [Regarding("projectcalico.org/v3", "IPReservation", "leader-1", uid=uid)]
+
+
+ENDED = {"status": {"phase": "Succeeded"}}
+FAILED_IN_THE_END = pod(**TERMINATING, spec={"restartPolicy": "Always"}, status={"phase": "Failed"})
+
+
+@pytest.mark.parametrize(
+    ("states", "reason"),
+    [
+        pytest.param([pod(), pod(**TERMINATING)], "seen terminating", id="terminating"),
+        pytest.param([pod(), None], "seen gone", id="gone"),
+        pytest.param([pod(**TERMINATING, **ENDED), None], "seen gone", id="ended and gone"),
+        pytest.param([FAILED_IN_THE_END, None], "seen gone", id="marked failed at the end of its deletion"),
+        pytest.param([pod(), pod(**EVICTED)], "evicted by the kubelet", id="evicted"),
+        pytest.param([pod(**EVICTED | TERMINATING), None], "evicted by the kubelet", id="deleted since"),
+        pytest.param([pod(**EVICTED), None], "evicted by the kubelet", id="evicted and gone since"),
+        pytest.param([pod(), evicted(39)], "evicted by the kubelet", id="evicted a while ago"),
+        pytest.param([of_a_lost_node(), None], "seen gone", id="marked failed as its node was lost"),
+        pytest.param([pod(metadata={"labels": {}}), None], "", id="unselected"),
+        pytest.param([pod(status={"phase": "Failed"}), None], "", id="failed by itself"),
+        pytest.param([pod(**ENDED), None], "", id="succeeded"),
+        pytest.param([evicted(45), None], "", id="evicted before the reserve time, by any clock"),
+        pytest.param([pod(), pod()], "", id="running"),
+    ],
+)
+def test_a_pod_is_reserved_late_for_a_reason(states: Sequence[Pod | None], reason: str) -> None:
+    world = World()
+    for old, new in pairwise(states):
+        world.observe(old, new)
+    world.settle(world.reconciler)
+
+    held = [record for each in world.reservations.list() for record in each.records]
+    assert [(each.reason, each.late, each.at) for each in held] == [(reason, True, NOW)] * bool(reason)
 
 
 BOTH = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}

@@ -22,11 +22,9 @@ from controllers.ip_reservation.release_planner import (
     Life,
     Pods,
     admission_of,
-    life_of,
-    note_end,
 )
 from settings import IPReservationSettings
-from tests.factories import NOW, ago, pod, record, segment
+from tests.factories import NOW, ago, record, segment
 from tests.ip_reservation_world import doubted
 
 RUNNING, TERMINATING, GONE = Life.RUNNING, Life.TERMINATING, Life.GONE
@@ -128,21 +126,6 @@ def test_an_end_that_is_only_in_memory_counts_and_releases_nothing_by_age() -> N
     long_ago = Pods({}, {}, {held[0].key: ago(hours=1)})
     (change,) = plan([segment(held[0])], long_ago, settings(), NOW)
     assert (change.released, change.kept) == ((), (replace(held[0], ended=ago(hours=1)),))
-
-
-@pytest.mark.parametrize(
-    ("held", "life", "ended"),
-    [
-        (record(), GONE, NOW),
-        (record(), RUNNING, None),
-        (record(ended=ago(minutes=3)), GONE, ago(minutes=3)),
-        (record(ended=ago(minutes=3)), RUNNING, None),
-        (record(ended=ago(minutes=-3)), GONE, NOW),
-        (record(uid="", at=ago(hours=1)), GONE, NOW),
-    ],
-)
-def test_the_end_of_a_pod_is_noted(held: Record, life: Life, ended: datetime | None) -> None:
-    assert note_end(held, Pods({held.uid: life}, {}), NOW).ended == ended
 
 
 def test_the_hold_that_began_first_goes_first_however_long_its_pod_took_to_go() -> None:
@@ -328,13 +311,6 @@ def test_what_finished_displaces_nothing_else(
 
     assert displaced(Cause.COUNT, maxCount=count) == displaced(Cause.COUNT, maxCount=count, maxFinished=count)
     assert displaced(Cause.COUNT, maxFinished=count) == displaced(Cause.FINISHED, maxCount=count) == set()
-
-
-def test_the_life_of_a_pod() -> None:
-    assert life_of(None) is GONE
-    assert life_of(pod()) is RUNNING
-    assert life_of(pod(metadata={"deletionTimestamp": "2026-01-02T03:04:05Z"})) is TERMINATING
-    assert life_of(pod(status={"phase": "Failed"})) is GONE
 
 
 def test_an_entry_that_a_hand_broke_is_written_away() -> None:

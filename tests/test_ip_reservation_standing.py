@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ from controllers.ip_reservation.standing import (
     plan,
 )
 from dev.fake_api.calls import Request
-from kube.errors import Conflict, Unreachable
+from kube.errors import Conflict
 from kube.resources import PODS, STATEFUL_SETS, VALIDATING_WEBHOOKS
 from kube.types import OwnerReference, Pod, key_of
 from settings import IPReservationSettings
@@ -390,20 +389,6 @@ def test_a_pod_is_marked_when_its_addresses_are_durable_in_a_segment_of_the_conf
     assert order == ["ipreservations", "redis-0"]
 
 
-def test_a_pod_whose_addresses_could_not_be_reserved_is_not_marked() -> None:
-    def refuse(verb: str, name: str) -> None:
-        if verb == "create":
-            raise Unreachable("away")
-
-    world = World()
-    world.reservations.before = refuse
-    world.put_pod(raw_pod())
-
-    world.run()
-
-    assert world.asks()
-
-
 @pytest.mark.parametrize("choice", [{RESERVE: "false"}, {RESERVE: "FALSE"}])
 def test_a_pod_that_opts_out_loses_its_mark_before_its_reservation(choice: Mapping[str, str]) -> None:
     world = reserved_ahead()
@@ -516,32 +501,6 @@ KEEPS = {RESERVE_FINISHED: "true"}
 
 def finish(world: World, phase: str = "Succeeded") -> None:
     world.api.edit(PODS, "redis-0", {"status": {"phase": phase}}, "redis")
-
-
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-@pytest.mark.parametrize("deleted_after", [None, 0, 20, 2000])
-def test_where_finished_ones_count_a_pod_that_ends_by_itself_is_reserved_for_its_time(
-    phase: str, deleted_after: float | None
-) -> None:
-    """Whether and when it is deleted, and although its owner is gone."""
-    world = World()
-    world.of_namespace |= KEEPS
-    world.put_pod(raw_pod(spec={"restartPolicy": "Never"}))
-    world.run()
-    finish(world, phase)
-    world.watch()
-    world.unassigned |= {"10.0.0.1"}
-    if deleted_after is not None:
-        world.run(deleted_after)
-        world.api.remove(PODS, "redis-0", "redis")
-    world.run(2300 - (deleted_after or 0))
-
-    (held,) = ends(world)
-    assert (held.cidr, held.reason) == ("10.0.0.1/32", FINISHED)
-    assert held.ended is not None
-    assert abs(held.ended - (NOW + timedelta(seconds=5))) <= timedelta(seconds=5)
-    world.run(200)
-    assert world.reservations.held == []
 
 
 def test_a_former_pod_that_is_deleted_does_not_reserve_the_address_of_the_next_one() -> None:
@@ -778,22 +737,6 @@ def test_a_pod_that_goes_while_it_is_reserved_or_marked_is_not_relied_on(verb: s
 
 
 # The configuration.
-
-
-def test_marks_of_a_configuration_that_was_created_again_do_not_count() -> None:
-    """What it owned is gone with it."""
-    world = reserved_ahead()
-    world.api.remove(VALIDATING_WEBHOOKS, NAME)
-    world.api.put(VALIDATING_WEBHOOKS, configuration())
-    assert world.asks()
-    for name in list(world.reservations.objects):
-        del world.reservations.objects[name]
-
-    world.run(10)
-
-    assert not world.asks()
-    assert world.reservations.held == ["10.0.0.1/32"]
-    assert world.owners == {world.api.get(VALIDATING_WEBHOOKS, NAME)["metadata"]["uid"]}
 
 
 def test_without_a_configuration_no_pod_counts_as_reserved_ahead() -> None:

@@ -159,7 +159,7 @@ def test_nothing_is_reported_for_a_record_that(held: IPReservation) -> None:
 def test_nothing_is_reported_for_a_pod_whose_address_was_not_to_stay_reserved() -> None:
     """As one that ended by itself, or went with its owner, though it was reserved ahead."""
     world = World(held := segment(gone()))
-    world.caches.claims.excuse("uid-redis-0")
+    world.caches.claims.decide("uid-redis-0", stays=False)
     world.change(held, None)
 
     assert world.comes(OTHER) == []

@@ -17,7 +17,7 @@ from calico.reservations import NotServed
 from calico.segment import IPReservation, NotReserved, Record
 from dev.lab.waiting import until
 from kube.errors import AlreadyExists, Forbidden, ServerError, TooManyRequests, Unreachable
-from tests.factories import NOW, ago, numbered, record
+from tests.factories import numbered, record
 from tests.fakes import FakeClock, FakeReservations
 from tests.metrics import sample
 
@@ -199,20 +199,6 @@ class Held(FakeReservations):
         assert self.permits.acquire(timeout=30)
 
 
-def behind_busy_writers(
-    subject: Ledger, store: Held, pool: ThreadPoolExecutor, *deadlines: float
-) -> list[Future[IPReservation]]:
-    """Callers with these deadlines, all waiting while each writer has a write of one request under way."""
-    for number in range(WRITERS):
-        pool.submit(subject.reserve, [numbered(100 + number)], time.monotonic() + 60)
-        assert store.begun.acquire(timeout=30)
-    callers = []
-    for number, deadline in enumerate(deadlines, 1):
-        callers.append(pool.submit(subject.reserve, [numbered(number)], deadline))
-        until(lambda number=number: len(subject._tickets) == number)
-    return callers
-
-
 def answered() -> float:
     """Requests that the histogram of batches has counted."""
     return sample("drawbridge_reservation_batch_size_sum")
@@ -237,9 +223,11 @@ def test_a_store_that_hangs_is_given_up_at_the_deadline_and_the_withdrawn_reques
     store = Held()
     subject = ledger(store)
     with ThreadPoolExecutor(8) as pool:
-        [hasty] = behind_busy_writers(subject, store, pool, time.monotonic() + 0.05)
+        for number in range(WRITERS):
+            pool.submit(subject.reserve, [numbered(100 + number)], later())
+            assert store.begun.acquire(timeout=30)
         with pytest.raises(NotReserved, match="within the deadline"):
-            hasty.result(timeout=30)
+            subject.reserve([numbered(1)], time.monotonic() + 0.05)
         store.permits.release(WRITERS + 1)
         subject.reserve([numbered(3)], later())
 
@@ -317,18 +305,6 @@ def test_what_a_segment_has_no_room_for_is_written_though_a_write_hangs(
     assert {each.done.result(timeout=30).metadata.name for each in tickets} == set(store.objects)
 
 
-def test_a_batch_takes_as_many_requests_as_a_segment_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "ENTRIES", 3)
-    store = Held()
-    subject = ledger(store)
-    with ThreadPoolExecutor(16) as pool:
-        callers = behind_busy_writers(subject, store, pool, *[later()] * 7)
-        store.permits.release(WRITERS + 3)
-        for each in callers:
-            each.result(timeout=30)
-    assert sorted(len(each.records) for each in store.objects.values()) == [1] * (WRITERS + 1) + [3, 3]
-
-
 def test_no_write_is_repeated_when_all_of_its_requests_are_withdrawn() -> None:
     clock, calls = FakeClock(), list[str]()
     ticket = _Ticket([numbered(1)], clock() + 9, Future())
@@ -356,14 +332,3 @@ def test_a_write_may_take_half_of_the_time_to_the_last_deadline_of_its_batch() -
     subject._write([_Ticket([numbered(n)], clock() + left, Future()) for n, left in ((1, 1.0), (2, 3.0))])
 
     assert timeouts == [1.5]
-
-
-def test_the_same_address_of_a_pod_is_in_a_batch_once() -> None:
-    store = FakeReservations()
-    both = [_Ticket([record(at=at)], 9, Future()) for at in (ago(seconds=1), NOW)]
-
-    ledger(store, clock=FakeClock(0))._write(both)
-
-    (made,) = store.objects.values()
-    assert made.records == (record(at=NOW),)
-    assert made.spec.reserved_cidrs == [record().cidr]

@@ -114,13 +114,6 @@ def test_what_is_created_is_ours_and_says_its_records(group: str) -> None:
     assert (made.ours, made.records) == (True, (first, second))
 
 
-def test_what_is_compacted_says_of_which_level_it_is() -> None:
-    with cluster(V3) as (_, _, reservations):
-        batch = reservations.create("a", [record()], timeout=1)
-        made = reservations.create("b", [record()], level=3, timeout=1)
-    assert (batch.level, made.level, made.records) == (0, 3, (record(),))
-
-
 def test_a_write_changes_the_records_and_leaves_what_others_wrote_alone() -> None:
     with cluster(V3) as (api, server, reservations):
         reservations.create("a", [record("10.0.0.1/32")], timeout=1)

@@ -26,7 +26,7 @@ from kube.resources import NAMESPACES, PODS, Resource, Selection
 from kube.types import MIRROR, Namespace, OwnerReference, Pod, PodSpec, PodStatus, compact
 from runtime import threading
 
-MOST_EXCUSED = 50_000
+MOST_DECIDED = 50_000
 """The oldest are forgotten: their addresses stay reserved for their time."""
 
 
@@ -46,8 +46,7 @@ class Claims:
         self._lock = threading.Lock()
         self._claimed: dict[str, Keys] = {}
         self._marked: dict[str, Keys] = {}
-        self._excused: dict[str, None] = {}
-        self._finished: dict[str, None] = {}
+        self._decided: dict[str, bool] = {}
         self._epoch: str | None = ""
         self.owner: OwnerReference | None = None
         self.released = NO_KEYS
@@ -119,30 +118,17 @@ class Claims:
             self._claimed.pop(uid, None)
             self._marked.pop(uid, None)
 
-    def excuse(self, uid: str) -> None:
-        self._decide(uid, self._excused)
-
-    def finish(self, uid: str) -> None:
-        """Its addresses stay reserved, as those of a pod that finished."""
-        self._decide(uid, self._finished)
-
-    def _decide(self, uid: str, as_one: dict[str, None]) -> None:
+    def decide(self, uid: str, *, stays: bool) -> None:
+        """Once: whether its addresses stay reserved, as those of a pod that finished, or it is excused."""
         with self._lock:
-            if uid in self._finished or uid in self._excused:
-                return
-            as_one[uid] = None
-            if len(as_one) > MOST_EXCUSED:
-                del as_one[next(iter(as_one))]
+            self._decided.setdefault(uid, stays)
+            if len(self._decided) > MOST_DECIDED:
+                del self._decided[next(iter(self._decided))]
 
-    def excused(self) -> frozenset[str]:
+    def decided(self, *, stays: bool) -> frozenset[str]:
         """Uids."""
         with self._lock:
-            return frozenset(self._excused)
-
-    def finished(self) -> frozenset[str]:
-        """Uids."""
-        with self._lock:
-            return frozenset(self._finished)
+            return frozenset(uid for uid, either in self._decided.items() if either is stays)
 
     def relied_on(self) -> Keys:
         with self._lock:

@@ -68,8 +68,8 @@ class LiveReader:
 
     def __init__(self, client: Client, reservations: Reservations, clock: Clock) -> None:
         self._client, self._reservations, self._clock = client, reservations, clock
-        self._deleted_owners: dict[str, None] = {}
-        self._living_owners: dict[str, float] = {}
+        self._owners: dict[str, float] = {}
+        """By uid, when each was last there; inf for one that is deleted."""
         self._listed: tuple[float, frozenset[str]] = (-math.inf, frozenset())
 
     def pod_of(self, record: Record, timeout: float) -> Pod | None:
@@ -87,17 +87,16 @@ class LiveReader:
 
     def is_owner_deleted(self, namespace: str, owner: OwnerReference, since: float) -> bool:
         """After *since*. False for kinds that are unknown or that we may not read: then nothing is skipped."""
-        if owner.uid in self._deleted_owners:
-            return True
-        if self._living_owners.get(owner.uid, -math.inf) >= since:
-            return False
-        looked_at = self._clock.monotonic()
-        is_deleted = self._is_deleted(namespace, owner)
-        if is_deleted:
-            _remember(self._deleted_owners, owner.uid, None)
-        else:
-            _remember(self._living_owners, owner.uid, looked_at)
-        return is_deleted
+        there_at = self._owners.get(owner.uid, -math.inf)
+        if there_at < since:
+            there_at = self._clock.monotonic()
+            if self._is_deleted(namespace, owner):
+                there_at = math.inf
+            self._owners.pop(owner.uid, None)
+            self._owners[owner.uid] = there_at
+            if len(self._owners) > REMEMBERED_OWNERS:
+                self._owners.pop(next(iter(self._owners)), None)  # another worker may be faster
+        return there_at == math.inf
 
     def _is_deleted(self, namespace: str, owner: OwnerReference) -> bool:
         resource = OWNER_KINDS.get((owner.api_version, owner.kind))
@@ -109,14 +108,6 @@ class LiveReader:
         except Forbidden:
             return False
         return found is None or found.metadata.uid != owner.uid or found.terminating
-
-
-def _remember(owners: dict[str, T], uid: str, value: T) -> None:
-    """The latest ones."""
-    owners.pop(uid, None)
-    owners[uid] = value
-    if len(owners) > REMEMBERED_OWNERS:
-        owners.pop(next(iter(owners)), None)  # another worker may be faster
 
 
 class LookUps:

@@ -202,7 +202,7 @@ class LateReconciler:
         if missing:
             self._reserve_late(departure, missing)
         elif is_standing and (not records or self._goes_with_owner(departure)):
-            self.caches.claims.excuse(uid)
+            self.caches.claims.decide(uid, stays=False)
         self._forget(uid)
         return None
 

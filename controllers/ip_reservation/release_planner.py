@@ -17,7 +17,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -45,6 +44,8 @@ Admission = tuple[str, str, datetime]
 Identity = tuple[str, str]
 """What the copies of a record have in common."""
 Reserved = Mapping[Identity, Record]
+Limit = tuple[str, int]
+"""Of what, and how many addresses of it stay."""
 Place = tuple[int, datetime, str]
 """In the order of segments."""
 
@@ -335,46 +336,34 @@ def _too_many(
     apart from all others. Only reservations whose time has begun count, so neither addresses that pods still have nor
     unconfirmed ones displace any. Without pools, or where they are not known, none is too many for them.
     """
+    most_of = settings.max_per_namespace
+    pool_of = {cidr: pool for pool in pools for cidr in pool.ours}
+
+    def of_pool(record: Record) -> Limit | None:
+        if (pool := pool_of.get(record.cidr)) is None:
+            return None
+        return pool.name, pool.room * settings.max_pool_share // 100
+
+    limits: Mapping[Cause, Callable[[Record], Limit | None]] = {
+        # Without a namespace, it is of no pod.
+        Cause.NAMESPACE: lambda record: (
+            (record.namespace, most_of) if record.namespace and most_of is not None else None
+        ),
+        Cause.POOL: of_pool,
+        Cause.FINISHED: lambda record: ("", settings.max_finished) if record.reason == FINISHED else None,
+        Cause.COUNT: lambda record: ("", settings.max_count) if record.reason != FINISHED else None,
+    }
     early: dict[Identity, Cause] = {}
-    limits: Mapping[Cause, Callable[[Reserved], Iterable[Identity]]] = {
-        Cause.NAMESPACE: partial(_beyond_namespaces, most=settings.max_per_namespace),
-        Cause.POOL: partial(_beyond_pools, pools=pools, share=settings.max_pool_share),
-        Cause.FINISHED: partial(_oldest_of, count=settings.max_finished, finished=True),
-        Cause.COUNT: partial(_oldest_of, count=settings.max_count, finished=False),
-    }
     for cause in EARLY:
-        left = {
-            identity: record
-            for identity, record in noted.items()
-            if record.ended and identity not in settled and identity not in early
-        }
-        early |= dict.fromkeys(limits[cause](left), cause)
+        limited: dict[Limit, dict[Identity, Record]] = {}
+        counted = ((identity, record) for identity, record in noted.items() if record.ended)
+        for identity, record in counted:
+            limit = None if identity in settled or identity in early else limits[cause](record)
+            if limit:
+                limited.setdefault(limit, {})[identity] = record
+        for (_, most), reserved in limited.items():
+            early |= dict.fromkeys(_oldest_beyond(reserved, most), cause)
     return early
-
-
-def _beyond_namespaces(reserved: Reserved, most: int | None) -> Iterable[Identity]:
-    """So that *most* addresses of each namespace stay; None is no limit."""
-    if most is None:
-        return ()
-    by_namespace: dict[str, dict[Identity, Record]] = {}
-    for identity, record in reserved.items():
-        if record.namespace:  # else it is of no pod
-            by_namespace.setdefault(record.namespace, {})[identity] = record
-    return [identity for held in by_namespace.values() for identity in _oldest_beyond(held, most)]
-
-
-def _beyond_pools(reserved: Reserved, pools: Iterable[Pool], share: int) -> Iterable[Identity]:
-    """So that of each pool's room at most *share* percent stay reserved by us."""
-    for pool in pools:
-        held = {identity: record for identity, record in reserved.items() if record.cidr in pool.ours}
-        yield from _oldest_beyond(held, pool.room * share // 100)
-
-
-def _oldest_of(reserved: Reserved, count: int, *, finished: bool) -> Sequence[Identity]:
-    kind = {
-        identity: record for identity, record in reserved.items() if (record.reason == FINISHED) is finished
-    }
-    return _oldest_beyond(kind, count)
 
 
 def _oldest_beyond(reserved: Reserved, count: int) -> Sequence[Identity]:

@@ -103,8 +103,8 @@ class SnapshotReader:
             relied_on=relied_on,
             owner=owner,
             left=self._left(records, lives, unassigned),
-            excused=claims.excused(),
-            finished=claims.finished(),
+            excused=claims.decided(stays=False),
+            finished=claims.decided(stays=True),
         )
         pods = replace(pods, waits=self._waits(records, pods), ends=self._noted_ends(records, pods))
         pods = replace(pods, lives={**lives, **self._doubted(records, pods, settings)})

@@ -247,7 +247,7 @@ class StandingReconciler:
             return ()
         if new is not None and ended_by_itself(new):  # it may be deleted before it is judged
             is_kept = namespace is not None and reserves_finished(namespace.metadata.annotations)
-            (self._claims.finish if is_kept else self._claims.excuse)(at.uid)
+            self._claims.decide(at.uid, stays=is_kept)
         self._note([pod])
         return ()
 

@@ -152,7 +152,7 @@ class SwapReconciler:
     def _remember(self, records: Iterable[Record]) -> None:
         """Only what had ended, and was to stay: a record without an end was given back to its pod."""
         settings, now, confirmed = self.settings(), self.clock.now(), self._confirmed(records)
-        excused = self.caches.claims.excused() if confirmed else ()  # which may be many
+        excused = self.caches.claims.decided(stays=False) if confirmed else ()  # which may be many
         for record in confirmed:
             self._taken_out.pop(record.cidr, None)
             is_needless = record.uid in excused or self._is_kept(record)
