@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from greenlet import getcurrent, greenlet
 from msgspec.structs import replace
+from prometheus_client import REGISTRY
 
 from api.anycast_ip import TAINT, is_proven_bound, is_tainted
 from cloud.apis import Api
@@ -21,6 +22,7 @@ from cloud.caller import Caller, Timeouts, Timing
 from cloud.client import Cloud
 from cloud.errors import Unavailable
 from cloud.responses import decoded
+from cloud.types import Address as CloudAddress
 from controllers.anycast_ip.brake import unbinds_in
 from controllers.anycast_ip.claim import CLUSTER_UUID, FIELD, LABELS, Claim, data, instance_of, name_of
 from controllers.anycast_ip.controller import Begun, assemble
@@ -38,6 +40,7 @@ from dev.lab.cloud.world import World
 from kube.client import Client
 from kube.informer import Informer, identity_of
 from kube.resources import CONFIG_MAPS, NODES, PODS
+from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW
@@ -431,6 +434,30 @@ def open_lab(*names: str, knobs: Knobs | None = None, **fields: Any) -> Lab:
     lab = Lab(knobs, **fields) if knobs else Lab(**fields)
     lab.opened(*names)
     return lab
+
+
+def metric(name: str, **labels: str) -> float:
+    """Of the feature, by the rest of its name."""
+    return REGISTRY.get_sample_value(f"drawbridge_anycast_ip_{name}", labels) or 0.0
+
+
+def a_node(
+    *taints: Taint,
+    name: str = "n1",
+    uid: str = "u1",
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+) -> Node:
+    """With the label of nodes that need an address, unless it has others."""
+    wanted = {NEED_LABEL: "true"} if labels is None else labels
+    metadata = ObjectMeta(name=name, uid=uid, labels=wanted, annotations=annotations or {})
+    return Node(metadata, NodeSpec(f"qcloud:///1/ins-{name}", taints))
+
+
+def an_address(status: str = "BIND", **fields: Any) -> CloudAddress:
+    """Of n1."""
+    values = {"id": "eip-1", "ip": "1.2.3.4", "instance_id": "ins-n1", "type": "AnycastEIP"} | fields
+    return CloudAddress(status=status, **values)
 
 
 def original(name: str = "n1", **tags: str) -> dict[str, str]:

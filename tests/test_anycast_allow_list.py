@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 
 from api.anycast_ip import (
     ADDRESS,
@@ -21,16 +20,13 @@ from api.anycast_ip import (
     PROMISED,
     TEXT,
     Entry,
-    data_of,
-    proof,
 )
 from controllers.anycast_ip.allow_list import entries
 from controllers.anycast_ip.claim import claim_for
 from dev.lab.cloud import Knobs
 from kube.errors import Unreachable
-from kube.types import rfc3339
 from settings.anycast_ip import AllowList
-from tests.anycast_world import PLENTY, SETTINGS, Lab
+from tests.anycast_world import PLENTY, SETTINGS, Lab, a_node, metric
 from tests.factories import NOW
 from tests.test_anycast_pool import idle, kept, node, pooling
 
@@ -68,15 +64,8 @@ def writes(lab: Lab) -> list[str]:
     return seen
 
 
-OPEN = node()
-OPEN = replace(
-    OPEN,
-    metadata=replace(
-        OPEN.metadata,
-        annotations={ADDRESS_ID: "eip-2", ADDRESS: "9.0.0.2", BOUND: proof(OPEN, "eip-2")},
-    ),
-    spec=replace(OPEN.spec, taints=()),
-)
+SHOWN = {ADDRESS_ID: "eip-2", ADDRESS: "9.0.0.2", BOUND: "u2/eip-2"}
+OPEN = a_node(name="n2", uid="u2", annotations=SHOWN)
 MINE = replace(claim_for(OPEN, SETTINGS, NOW), address="eip-2")
 
 
@@ -101,15 +90,6 @@ def test_the_entries(claims: list[Any], nodes: dict[str, Any], expected: list[tu
     found = listed(claims[::-1], nodes)
 
     assert [(each.address, each.node, each.state) for each in found] == expected
-
-
-def test_one_address_a_line_and_the_same_as_json() -> None:
-    data = data_of((Entry(address="9.0.0.1", id="eip-1", node="n1", state=IN_USE, since=NOW),))
-
-    assert data[TEXT] == "9.0.0.1\n"
-    assert json.loads(data[JSON]) == [
-        {"address": "9.0.0.1", "id": "eip-1", "node": "n1", "state": "in use", "since": rfc3339(NOW)}
-    ]
 
 
 LISTED_ONCE = Entry(address="9.0.0.2", id="eip-2", node="n2", state=IN_USE, since=NOW - timedelta(hours=1))
@@ -214,20 +194,16 @@ def test_how_long_it_could_not_be_written_is_a_metric() -> None:
 
     lab.opened("n1")
     lab.run_for(10)
-    assert sample("behind_seconds") == 0
-    assert sample("addresses") == 1
+    assert metric("allow_list_behind_seconds") == 0
+    assert metric("allow_list_addresses") == 1
     lab.kube.before_write = fail
     lab.opened("n2")
     lab.run_for(200)
-    assert 100 < (sample("behind_seconds") or 0) <= 200
+    assert 100 < metric("allow_list_behind_seconds") <= 200
     lab.kube.before_write = lambda name, body: None
     lab.run_for(60)
-    assert sample("behind_seconds") == 0
-    assert sample("addresses") == 2
-
-
-def sample(name: str) -> float | None:
-    return REGISTRY.get_sample_value(f"drawbridge_anycast_ip_allow_list_{name}")
+    assert metric("allow_list_behind_seconds") == 0
+    assert metric("allow_list_addresses") == 2
 
 
 def test_a_config_map_of_another_kind_is_left_alone() -> None:

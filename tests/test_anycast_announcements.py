@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from api.anycast_ip import TEXT, is_tainted
 from controllers.anycast_ip.allow_list import LONGEST_WRITE, Announcements
 from controllers.anycast_ip.snapshot import Announcement
 from dev.lab.cloud import Knobs
 from settings.anycast_ip import AllowList
-from tests.anycast_world import PLENTY, Lab
+from tests.anycast_world import PLENTY, Lab, metric
 from tests.factories import NOW
 from tests.test_anycast_allow_list import NAME, published
 from tests.test_anycast_pool import pooling
@@ -78,46 +77,33 @@ def listed_in(lab: Lab) -> set[str]:
     return set(found["data"][TEXT].split()) if found else set()
 
 
-def nodes_in(state: str) -> float | None:
-    return REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": state})
+def nodes_in(state: str) -> float:
+    return metric("nodes", state=state)
 
 
 def opened_so_far() -> float:
-    return REGISTRY.get_sample_value("drawbridge_anycast_ip_open_seconds_count") or 0.0
+    return metric("open_seconds_count")
 
 
 T0, LATER = {"eip-1": NOW}, NOW + timedelta(seconds=1)
 
 
-def test_what_this_process_wrote_counts_from_the_answer() -> None:
-    now = [NOW]
-    found = Announcements(lambda: now[0])
-    assert found.of("eip-1", 60.0) == Announcement()
-    now[0] = LATER
-    found.note(T0, is_ours=True)
-
-    assert found.of("eip-1", 60.0) == Announcement(LATER, LATER + timedelta(seconds=60))
-    now[0] = LATER + timedelta(seconds=59.9)
-    found.note(T0 | {"eip-2": now[0]}, is_ours=True)
-    assert found.of("eip-1", 60.0)
-    now[0] = LATER + timedelta(seconds=60)
-    assert found.of("eip-1", 60.0) is None
-    assert found.of("eip-2", 60.0)
-
-
 @pytest.mark.parametrize(
-    ("recorded", "since"),
+    ("recorded", "is_ours", "since"),
     [
-        pytest.param(NOW - timedelta(hours=1), NOW - timedelta(hours=1) + LONGEST_WRITE, id="long ago"),
-        pytest.param(NOW - timedelta(seconds=1), NOW, id="just now: no later than it is read"),
-        pytest.param(NOW + timedelta(hours=1), NOW, id="in the future"),
+        pytest.param(
+            NOW - timedelta(hours=1), False, NOW - timedelta(hours=1) + LONGEST_WRITE, id="long ago"
+        ),
+        pytest.param(NOW - timedelta(seconds=1), False, NOW, id="just now: no later than it is read"),
+        pytest.param(NOW + timedelta(hours=1), False, NOW, id="in the future"),
+        pytest.param(NOW - timedelta(hours=1), True, NOW, id="by this process: from the answer"),
     ],
 )
 def test_what_another_leader_wrote_counts_from_the_end_of_the_longest_write(
-    recorded: Any, since: Any
+    recorded: datetime, is_ours: bool, since: datetime
 ) -> None:
     found = Announcements(lambda: NOW)
-    found.note({"eip-1": recorded}, is_ours=False)
+    found.note({"eip-1": recorded}, is_ours=is_ours)
 
     assert found.of("eip-1", 1e6) == Announcement(since, since + timedelta(seconds=1e6))
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from prometheus_client import REGISTRY
 
 from controllers.anycast_ip.brake import CONFIRMED, MOST
 from controllers.anycast_ip.claim import CLUSTER_UUID
 from dev.lab.cloud import Knobs
 from kube.types import rfc3339
 from settings.anycast_ip import NEED_LABEL, Pool
-from tests.anycast_world import PLENTY, SETTINGS, Lab, open_lab
+from tests.anycast_world import PLENTY, SETTINGS, Lab, metric, open_lab
 from tests.factories import NOW
 
 NAMES = [f"n{number}" for number in range(8)]
@@ -39,21 +38,17 @@ def at(lab: Lab, seconds: float = 0.0) -> str:
     return rfc3339(NOW + timedelta(seconds=lab.clock() + seconds))
 
 
-def held() -> float | None:
-    return REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": "held"})
-
-
 def test_a_copy_of_a_control_plane_takes_few_addresses_of_the_living_until_an_operator_confirms_it() -> None:
     lab = copied(*NAMES)
     lab.run_for(HOUR - 60)
-    assert bound(lab) == len(lab.claims.claims) == held() == len(NAMES) - MOST
+    assert bound(lab) == len(lab.claims.claims) == metric("nodes", state="held") == len(NAMES) - MOST
     assert "AnycastIpReleaseHeld" in lab.recorder.reasons
     lab.run_for(HOUR)
     assert bound(lab) == len(NAMES) - 2 * MOST
     confirm(lab, at(lab))
     lab.run(lab.is_clean, 120, "clean")
 
-    assert (lab.elastic(), held()) == ([], 0)
+    assert (lab.elastic(), metric("nodes", state="held")) == ([], 0)
 
 
 def test_what_is_no_word_of_now_confirms_nothing() -> None:
@@ -104,7 +99,7 @@ def test_labels_that_are_removed_from_all_nodes_by_mistake_cost_few_their_addres
     lab.run(lab.all_open, 120, "open")
 
     assert len(before & {each.id for each in lab.elastic()}) == len(NAMES) - MOST
-    assert held() == 0
+    assert metric("nodes", state="held") == 0
 
 
 def test_an_unbinding_that_is_tried_again_counts_once() -> None:

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 
 from api.anycast_ip import TAINT
-from cloud.types import Address
 from controllers.anycast_ip.claim import claim_for
 from controllers.anycast_ip.egress import LABEL, LABEL_VALUE, Outcome, ProbePod, body, outcome_of
 from controllers.anycast_ip.planner import plan
@@ -18,10 +16,9 @@ from controllers.anycast_ip.snapshot import Action, Check, Checked, Seen, Snapsh
 from dev.lab.cloud import Knobs
 from kube.errors import Forbidden
 from kube.resources import PODS
-from kube.types import Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
-from settings.anycast_ip import NEED_LABEL, EgressCheck
-from tests.anycast_world import PLENTY, SETTINGS, Lab
+from settings.anycast_ip import EgressCheck
+from tests.anycast_world import PLENTY, SETTINGS, Lab, a_node, an_address, metric
 from tests.factories import NOW
 
 URL = "https://ip.example.com/"
@@ -100,13 +97,9 @@ def lab_with(kubelet: Kubelet = honest, knobs: Mapping[str, Any] = PLENTY, **fie
     return EgressLab(Knobs(**knobs), checking(**fields), kubelet)
 
 
-def value(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(f"drawbridge_anycast_ip_egress_{name}", labels) or 0.0
-
-
 def test_a_node_opens_when_its_address_was_seen_and_the_pod_goes() -> None:
     lab = lab_with(never)
-    before = value("checks_total", result="passed")
+    before = metric("egress_checks_total", result="passed")
     lab.join()
     lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
     lab.run_for(20)
@@ -116,7 +109,7 @@ def test_a_node_opens_when_its_address_was_seen_and_the_pod_goes() -> None:
     lab.run(lambda: not lab.pods(), 10, "no pod is left")
 
     assert lab.created() == 1
-    assert value("checks_total", result="passed") == before + 1
+    assert metric("egress_checks_total", result="passed") == before + 1
     assert lab.recorder.reasons == ["AnycastIpBound"]
 
 
@@ -142,11 +135,11 @@ def test_a_node_whose_traffic_leaves_otherwise_stays_closed_and_says_so() -> Non
     assert address.ip in message
     assert lab.recorder.reasons.count(reason) == 1
     assert lab.said() == ("False", "AnycastIpEgressFailed")
-    assert value("failing") == 1
+    assert metric("egress_failing") == 1
     assert 10 <= lab.created() <= 20  # doubling from 10 s to 5 minutes
     lab.kubelet = honest
     lab.run(lab.all_open, 310, "open")
-    lab.run(lambda: value("failing") == 0, 10, "none fails")
+    lab.run(lambda: metric("egress_failing") == 0, 10, "none fails")
     assert lab.said() == ("True", "AnycastIpBound")
 
 
@@ -200,10 +193,7 @@ def test_what_forbids_the_pods_is_said() -> None:
     lab.run(lab.all_open, 60, "open")
 
 
-CLOSED = Node(
-    ObjectMeta(name="n1", uid="u1", labels={NEED_LABEL: "true"}), NodeSpec("qcloud:///1/ins-n1", (TAINT,))
-)
-BOUND = Address(id="eip-1", ip="1.2.3.4", status="BIND", instance_id="ins-n1", type="AnycastEIP")
+CLOSED, BOUND = a_node(TAINT), an_address()
 CLAIM = replace(claim_for(CLOSED, SETTINGS, NOW), address="eip-1")
 OF = Checked("eip-1", "1.2.3.4", URL)
 

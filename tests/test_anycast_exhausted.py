@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 
 from api.anycast_ip import BOUND, HISTORY, LABEL, NONE, TAINT, is_open_without, transitions_of
-from cloud.batched import CircuitBreaker
-from cloud.errors import CloudError, NotPermitted, QuotaExceeded, TokenRefused
+from cloud.errors import TokenRefused
 from controllers.anycast_ip.claim import Claim, claim_for
-from controllers.anycast_ip.planner import must_be_closed, plan, refused_since
+from controllers.anycast_ip.planner import must_be_closed, plan
 from controllers.anycast_ip.snapshot import Action, Order, Snapshot
 from dev.fake_api.calls import refusal
 from dev.lab.cloud import Knobs
 from kube.resources import NODES
-from kube.types import Node, NodeSpec, ObjectMeta
+from kube.types import Node
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, Pool, Retain
 from tests import cli
-from tests.anycast_world import SETTINGS, Lab, open_lab
+from tests.anycast_world import SETTINGS, Lab, a_node, metric, open_lab
 from tests.factories import NOW
-from tests.fakes import FakeClock
 
 RELEASE = SETTINGS.model_copy(update={"when_exhausted": "release"})
 EXHAUSTED = "AnycastIpExhausted"
@@ -54,8 +50,8 @@ def reasons(lab: Lab) -> list[str]:
     return [reason for on, (reason, _) in about if on == "n2"]
 
 
-def state(name: str) -> float | None:
-    return REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": name})
+def state(name: str) -> float:
+    return metric("nodes", state=name)
 
 
 def test_a_node_opens_without_an_address_after_ten_minutes_and_gets_the_next_one() -> None:
@@ -256,10 +252,7 @@ def test_the_label_of_an_open_node_is_written_again(repair: bool, said: str | No
     lab.run(lambda: label_of(lab, "n1") == "bound", 30, "written")
 
 
-NODE = Node(
-    ObjectMeta("n1", uid="u1", labels={NEED_LABEL: "true", LABEL: NONE}, annotations={BOUND: f"u1/{NONE}"}),
-    NodeSpec(provider_id="qcloud:///1/ins-n1"),
-)
+NODE = a_node(labels={NEED_LABEL: "true", LABEL: NONE}, annotations={BOUND: f"u1/{NONE}"})
 CLAIM = replace(claim_for(NODE, SETTINGS, NOW), refused=NOW)
 TAINTED = replace(NODE, spec=replace(NODE.spec, taints=(TAINT,)))
 
@@ -293,41 +286,6 @@ def test_a_node_says_nothing_about_itself_that_its_claim_does_not_say(
 )
 def test_only_a_tainted_node_is_opened_without_an_address(order: Order, node: Node, expected: Action) -> None:
     assert plan(Snapshot("u1", node, CLAIM, order=order), RELEASE).action is expected
-
-
-LATER = NOW + timedelta(minutes=5)
-
-
-@pytest.mark.parametrize(
-    ("claim", "node", "by_quota", "settings", "expected"),
-    [
-        pytest.param(replace(CLAIM, refused=None), TAINTED, True, RELEASE, LATER, id="the first"),
-        pytest.param(CLAIM, TAINTED, True, RELEASE, NOW, id="another one"),
-        pytest.param(CLAIM, TAINTED, False, RELEASE, None, id="something else"),
-        pytest.param(CLAIM, NODE, False, RELEASE, NOW, id="something else, while it is open"),
-        pytest.param(CLAIM, TAINTED, True, SETTINGS, None, id="wait"),
-        pytest.param(replace(CLAIM, refused=None), None, True, RELEASE, None, id="a spare"),
-    ],
-)
-def test_since_when_an_order_is_refused(
-    claim: Claim, node: Node | None, by_quota: bool, settings: AnycastIPSettings, expected: Any
-) -> None:
-    assert refused_since(claim, node, by_quota=by_quota, settings=settings, now=LATER) == expected
-
-
-def test_who_waits_for_the_refusal_of_all_waits_for_the_last_one() -> None:
-    clock = FakeClock()
-    breaker, quota = CircuitBreaker(clock), QuotaExceeded("LimitExceeded", "full", action="AllocateAddresses")
-    for key in ("a", "b"):
-        breaker.refused(key, quota)
-    clock.advance(20)
-    assert breaker.admit("a") is None
-    denied: CloudError = NotPermitted("UnauthorizedOperation", "no", action="AllocateAddresses")
-    breaker.refused("a", denied)
-    for key in ("b", "c"):
-        waits = breaker.admit(key)
-        assert waits is not None
-        assert waits.cause is denied
 
 
 def test_the_command_shows_nodes_that_are_open_without_an_address() -> None:

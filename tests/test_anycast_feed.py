@@ -10,7 +10,6 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from api.anycast_ip import ALLOW_LIST_LABEL, IN_USE, JSON, TEXT, Entry, data_of
 from controllers.anycast_ip.feed import PAUSE, Feed, Unavailable, matches, representations, serve
@@ -22,6 +21,7 @@ from kube.resources import CONFIG_MAPS
 from kube.types import ConfigMap
 from settings import Settings
 from telemetry.server import Request, Response
+from tests.anycast_world import metric
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.sockets import free_ports
@@ -112,8 +112,7 @@ class World:
 
 
 def requests(result: str) -> float:
-    name = "drawbridge_anycast_ip_allow_list_requests_total"
-    return REGISTRY.get_sample_value(name, {"result": result}) or 0.0
+    return metric("allow_list_requests_total", result=result)
 
 
 def test_before_it_was_written_there_is_no_list_rather_than_an_empty_one() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from cloud.types import Address
 from controllers.anycast_ip.resync import due
 from kube.errors import Unreachable
 from settings.anycast_ip import ReverseReconcile
-from tests.anycast_world import SETTINGS, Lab, original
+from tests.anycast_world import SETTINGS, Lab, metric, original
 
 GRACE = 1800.0
 
@@ -62,13 +61,9 @@ def test_where_no_orphans_are_searched_for_any_more_none_are_counted() -> None:
     lab = lab_with("report")
     left_behind(lab)
     lab.join()
-    lab.run(lambda: counted() == 1, 1200, "counted")
+    lab.run(lambda: metric("orphans") == 1, 1200, "counted")
     lab.settings = SETTINGS.model_copy(update={"reverse_reconcile": ReverseReconcile(enabled=False)})
-    lab.run(lambda: counted() == 0, 60, "counted no more")
-
-
-def counted() -> float | None:
-    return REGISTRY.get_sample_value("drawbridge_anycast_ip_orphans")
+    lab.run(lambda: metric("orphans") == 0, 60, "counted no more")
 
 
 KEPT = {

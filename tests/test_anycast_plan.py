@@ -25,7 +25,7 @@ from controllers.anycast_ip.snapshot import GONE, LAG, Action, Order, Related, S
 from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
-from tests.anycast_world import SETTINGS, UUID, Lab, original
+from tests.anycast_world import SETTINGS, UUID, Lab, a_node, an_address, original
 from tests.factories import NOW
 from tests.tables import table
 
@@ -33,33 +33,18 @@ RELEASING = SETTINGS.model_copy(update={"release_on_label_removal": True})
 LENIENT = SETTINGS.model_copy(update={"repair": False})
 
 
-def node(
-    *taints: Taint,
-    labels: dict[str, str] | None = None,
-    annotations: dict[str, str] | None = None,
-    uid: str = "u1",
-) -> Node:
-    wanted = {NEED_LABEL: "true", LABEL: HAS_ONE} if labels is None else labels
-    metadata = ObjectMeta(name="n1", uid=uid, labels=wanted, annotations=annotations or {})
-    return Node(metadata, NodeSpec("qcloud:///1/ins-n1", taints))
-
-
-def address(status: str = "BIND", **fields: Any) -> Address:
-    values = {"id": "eip-1", "ip": "1.2.3.4", "instance_id": "ins-n1", "type": "AnycastEIP"} | fields
-    return Address(status=status, **values)
-
-
-GATED, PLAIN = node(TAINT), node()
-OPEN = node(annotations=bound_annotations(node(), address()))
-ORIGINAL = node(annotations={ADDRESS_ID: "eip-1"})
-UNLABELLED = node(labels={})
-SUPER = node(TAINT, labels={NEED_LABEL: "true", "node.kubernetes.io/instance-type": "eklet"})
+ONE = {NEED_LABEL: "true", LABEL: HAS_ONE}
+GATED, PLAIN = a_node(TAINT), a_node(labels=ONE)
+OPEN = a_node(labels=ONE, annotations=bound_annotations(a_node(), an_address()))
+ORIGINAL = a_node(annotations={ADDRESS_ID: "eip-1"})
+UNLABELLED = a_node(labels={})
+SUPER = a_node(TAINT, labels={NEED_LABEL: "true", "node.kubernetes.io/instance-type": "eklet"})
 NAMELESS = Node(GATED.metadata, NodeSpec("", (TAINT,)))
 
 
 def moved(*taints: Taint, marked: bool = False) -> Node:
     labels = {NEED_LABEL: "true", INSTANCE_LABEL: "ins-other"}
-    return node(*taints, labels=labels, annotations=OPEN.metadata.annotations if marked else {})
+    return a_node(*taints, labels=labels, annotations=OPEN.metadata.annotations if marked else {})
 
 
 MOVED = moved(marked=True)
@@ -67,8 +52,8 @@ MOVED = moved(marked=True)
 ORDERED: Claim = claim_for(GATED, SETTINGS, NOW)
 CLAIM = replace(ORDERED, address="eip-1")
 THEIRS = replace(CLAIM, ours=False)
-FREE = address("UNBIND", instance_id="")
-ELSEWHERE = address(instance_id="ins-2")
+FREE = an_address("UNBIND", instance_id="")
+ELSEWHERE = an_address(instance_id="ins-2")
 
 
 NO_ADDRESS_YET = Seen()
@@ -95,48 +80,48 @@ def seen(found: Any) -> Seen:
         pytest.param(GATED, None, NO_ADDRESS_YET, Action.LOOK, id="new"),
         pytest.param(GATED, None, looked(), Action.CLAIM, id="nothing on it"),
         pytest.param(GATED, None, looked(FREE), Action.CLAIM, id="one that was on it"),
-        pytest.param(GATED, None, looked(address("BINDING")), Action.ADOPT, id="one is being bound to it"),
-        pytest.param(GATED, None, looked(address("UNBINDING")), Action.LOOK, id="one is being unbound from it"),
-        pytest.param(GATED, None, looked(address(type="EIP")), Action.LOOK, id="an unmanaged one on it"),
-        pytest.param(GATED, None, looked(address(type="EIP"), address()), Action.ADOPT, id="two on it"),
+        pytest.param(GATED, None, looked(an_address("BINDING")), Action.ADOPT, id="one is being bound to it"),
+        pytest.param(GATED, None, looked(an_address("UNBINDING")), Action.LOOK, id="one is being unbound from it"),
+        pytest.param(GATED, None, looked(an_address(type="EIP")), Action.LOOK, id="an unmanaged one on it"),
+        pytest.param(GATED, None, looked(an_address(type="EIP"), an_address()), Action.ADOPT, id="two on it"),
         pytest.param(GATED, CLAIM, NO_ADDRESS_YET, Action.WATCH, id="not seen yet"),
-        pytest.param(GATED, CLAIM, seen(address("CREATING")), Action.WATCH, id="being created"),
+        pytest.param(GATED, CLAIM, seen(an_address("CREATING")), Action.WATCH, id="being created"),
         pytest.param(GATED, CLAIM, seen(FREE), Action.BIND, id="free"),
-        pytest.param(GATED, CLAIM, seen(address("UNBIND", blocked=True)), Action.WATCH, id="free but blocked"),
-        pytest.param(GATED, CLAIM, seen(address("BINDING")), Action.WATCH, id="instance shown too early"),
-        pytest.param(GATED, CLAIM, seen(address()), Action.OPEN, id="bound"),
-        pytest.param(GATED, CLAIM, seen(address("BIND_ENI")), Action.OPEN, id="bound to its interface"),
-        pytest.param(GATED, CLAIM, seen(address(arrears=True)), Action.WATCH, id="bound but in arrears"),
+        pytest.param(GATED, CLAIM, seen(an_address("UNBIND", blocked=True)), Action.WATCH, id="free but blocked"),
+        pytest.param(GATED, CLAIM, seen(an_address("BINDING")), Action.WATCH, id="instance shown too early"),
+        pytest.param(GATED, CLAIM, seen(an_address()), Action.OPEN, id="bound"),
+        pytest.param(GATED, CLAIM, seen(an_address("BIND_ENI")), Action.OPEN, id="bound to its interface"),
+        pytest.param(GATED, CLAIM, seen(an_address(arrears=True)), Action.WATCH, id="bound but in arrears"),
         pytest.param(GATED, CLAIM, seen(ELSEWHERE), Action.LOOK, id="bound elsewhere"),
         pytest.param(GATED, CLAIM, Seen(ELSEWHERE, ()), Action.RENEW, id="bound elsewhere, nothing in its place"),
         pytest.param(GATED, CLAIM, Seen(GONE, (FREE,)), Action.RENEW, id="gone, nothing in its place"),
-        pytest.param(GATED, CLAIM, Seen(GONE, (address(id="eip-2"),)), Action.FORGET, id="gone, another there"),
+        pytest.param(GATED, CLAIM, Seen(GONE, (an_address(id="eip-2"),)), Action.FORGET, id="gone, another there"),
         pytest.param(GATED, THEIRS, seen(GONE), Action.FORGET, id="theirs is gone"),
         pytest.param(GATED, THEIRS, seen(FREE), Action.FORGET, id="theirs is free"),
         pytest.param(PLAIN, CLAIM, seen(FREE), Action.CLOSE, id="untainted too early"),
         pytest.param(OPEN, CLAIM, NO_ADDRESS_YET, Action.WATCH, id="open, not seen yet"),
-        pytest.param(OPEN, CLAIM, seen(address()), Action.NOTHING, id="open"),
+        pytest.param(OPEN, CLAIM, seen(an_address()), Action.NOTHING, id="open"),
         pytest.param(OPEN, CLAIM, seen(FREE), Action.CLOSE, id="open, unbound"),
-        pytest.param(OPEN, CLAIM, seen(address(blocked=True)), Action.CLOSE, id="open, blocked"),
+        pytest.param(OPEN, CLAIM, seen(an_address(blocked=True)), Action.CLOSE, id="open, blocked"),
         pytest.param(OPEN, CLAIM, seen(GONE), Action.CLOSE, id="open, gone"),
-        pytest.param(OPEN, CLAIM, seen(address("UNBIND")), Action.CLOSE, id="open, instance shown too long"),
-        pytest.param(ORIGINAL, None, looked(address("BINDING")), Action.CLOSE, id="of the original, not yet bound"),
-        pytest.param(OPEN, CLAIM, seen(address(ip="9.9.9.9")), Action.OPEN, id="open, shown wrongly"),
-        pytest.param(MOVED, CLAIM, seen(address()), Action.CLOSE, id="another instance"),
-        pytest.param(moved(TAINT, marked=True), CLAIM, seen(address()), Action.CLOSE, id="another instance, tainted"),
-        pytest.param(moved(), CLAIM, seen(address()), Action.CLOSE, id="another instance, not proven bound"),
-        pytest.param(moved(TAINT), CLAIM, seen(address()), Action.EXAMINE, id="another instance, closed"),
-        pytest.param(UNLABELLED, CLAIM, seen(address()), Action.NOTHING, id="label removed"),
-        pytest.param(node(TAINT, labels={}), CLAIM, seen(FREE), Action.FREE, id="label removed, tainted"),
-        pytest.param(node(TAINT, labels={}), None, NO_ADDRESS_YET, Action.NOTHING, id="tainted before its label"),
+        pytest.param(OPEN, CLAIM, seen(an_address("UNBIND")), Action.CLOSE, id="open, instance shown too long"),
+        pytest.param(ORIGINAL, None, looked(an_address("BINDING")), Action.CLOSE, id="of the original, not yet bound"),
+        pytest.param(OPEN, CLAIM, seen(an_address(ip="9.9.9.9")), Action.OPEN, id="open, shown wrongly"),
+        pytest.param(MOVED, CLAIM, seen(an_address()), Action.CLOSE, id="another instance"),
+        pytest.param(moved(TAINT, marked=True), CLAIM, seen(an_address()), Action.CLOSE, id="another, tainted"),
+        pytest.param(moved(), CLAIM, seen(an_address()), Action.CLOSE, id="another instance, not proven bound"),
+        pytest.param(moved(TAINT), CLAIM, seen(an_address()), Action.EXAMINE, id="another instance, closed"),
+        pytest.param(UNLABELLED, CLAIM, seen(an_address()), Action.NOTHING, id="label removed"),
+        pytest.param(a_node(TAINT, labels={}), CLAIM, seen(FREE), Action.FREE, id="label removed, tainted"),
+        pytest.param(a_node(TAINT, labels={}), None, NO_ADDRESS_YET, Action.NOTHING, id="tainted before its label"),
         pytest.param(None, CLAIM, NO_ADDRESS_YET, Action.WATCH, id="node gone"),
-        pytest.param(None, CLAIM, seen(address()), Action.EXAMINE, id="gone, bound"),
-        pytest.param(None, CLAIM, seen(address("BINDING")), Action.WATCH, id="gone, being bound"),
+        pytest.param(None, CLAIM, seen(an_address()), Action.EXAMINE, id="gone, bound"),
+        pytest.param(None, CLAIM, seen(an_address("BINDING")), Action.WATCH, id="gone, being bound"),
         pytest.param(None, CLAIM, seen(ELSEWHERE), Action.FORGET, id="gone, bound elsewhere"),
         pytest.param(None, CLAIM, seen(FREE), Action.RELEASE, id="gone, free"),
-        pytest.param(None, CLAIM, seen(address("OFFLINING")), Action.WATCH, id="gone, going"),
+        pytest.param(None, CLAIM, seen(an_address("OFFLINING")), Action.WATCH, id="gone, going"),
         pytest.param(None, CLAIM, seen(GONE), Action.UNTAG, id="both gone"),
-        pytest.param(None, THEIRS, seen(address()), Action.FORGET, id="gone, theirs"),
+        pytest.param(None, THEIRS, seen(an_address()), Action.FORGET, id="gone, theirs"),
         pytest.param(None, None, NO_ADDRESS_YET, Action.NOTHING, id="nothing at all"),
     ],
 )  # fmt: skip
@@ -148,17 +133,17 @@ def test_the_next_action(node: Node | None, claim: Claim | None, seen: Seen, exp
     ("node", "claim", "seen", "expected"),
     [
         pytest.param(NAMELESS, None, Seen(), "NoInstanceID: .*providerID '' names", id="no instance"),
-        pytest.param(node(TAINT, labels={}), None, Seen(), "AnycastIpDelayed: .*need-aia-ip=true", id="no label"),
-        pytest.param(node(TAINT, labels=SUPER.metadata.labels), None, Seen(), "", id="a super node"),
+        pytest.param(a_node(TAINT, labels={}), None, Seen(), "AnycastIpDelayed: .*need-aia-ip=true", id="no label"),
+        pytest.param(a_node(TAINT, labels=SUPER.metadata.labels), None, Seen(), "", id="a super node"),
         pytest.param(UNLABELLED, None, Seen(), "", id="neither label nor taint"),
-        pytest.param(GATED, None, looked(address(type="EIP")), "AlreadyHasAnycastIp: .* EIP 1.2.3.4,", id="unmanaged"),
-        pytest.param(GATED, None, looked(address(type="WanIP", ip="")), "AlreadyHasPublicIp: .* eip-1,", id="WanIP"),
-        pytest.param(GATED, CLAIM, seen(address(arrears=True)), "AnycastIpNotServing: .*arrears", id="in arrears"),
-        pytest.param(GATED, CLAIM, seen(address(blocked=True)), "AnycastIpNotServing: .*blocked", id="blocked"),
+        pytest.param(GATED, None, looked(an_address(type="EIP")), "AlreadyHasAnycastIp: .* EIP 1.2.3.4,", id="theirs"),
+        pytest.param(GATED, None, looked(an_address(type="WanIP", ip="")), "AlreadyHasPublicIp: .* eip-1,", id="WanIP"),
+        pytest.param(GATED, CLAIM, seen(an_address(arrears=True)), "AnycastIpNotServing: .*arrears", id="in arrears"),
+        pytest.param(GATED, CLAIM, seen(an_address(blocked=True)), "AnycastIpNotServing: .*blocked", id="blocked"),
         pytest.param(GATED, CLAIM, Seen(ELSEWHERE, ()), "AnycastIpMoved: .*bound to ins-2.*gets another", id="moved"),
         pytest.param(None, CLAIM, seen(ELSEWHERE), "AnycastIpMoved: .*bound to ins-2.*not released", id="gone, moved"),
-        pytest.param(GATED, CLAIM, Seen(address("BINDING"), None, 149.0), "", id="on its way"),
-        pytest.param(GATED, CLAIM, Seen(address("BINDING"), None, 150.0), "AnycastIpDelayed: .*BINDING", id="slow"),
+        pytest.param(GATED, CLAIM, Seen(an_address("BINDING"), None, 149.0), "", id="on its way"),
+        pytest.param(GATED, CLAIM, Seen(an_address("BINDING"), None, 150.0), "AnycastIpDelayed: .*BINDING", id="slow"),
     ],
 )  # fmt: skip
 def test_what_a_node_waits_for_is_reported(
@@ -185,7 +170,9 @@ def test_what_a_node_waits_for_is_reported(
 def test_an_address_is_unbound_from_an_instance_that_runs_while_the_brake_is_off(
     runs: bool | None, is_braked: bool, expected: Action
 ) -> None:
-    step = plan(Snapshot("u1", None, CLAIM, seen=seen(address()), runs=runs, is_braked=is_braked), SETTINGS)
+    step = plan(
+        Snapshot("u1", None, CLAIM, seen=seen(an_address()), runs=runs, is_braked=is_braked), SETTINGS
+    )
 
     assert step.action is expected
     assert bool(step.note) is bool(runs and is_braked)
@@ -225,8 +212,8 @@ def related(node: Node | None, claim: Claim | None, **to: Any) -> Snapshot:
     return about(node, claim, related=Related(**to), seen=looked())
 
 
-FREED = node(TAINT, labels={})
-MARKED = node(annotations=OPEN.metadata.annotations, labels={})
+FREED = a_node(TAINT, labels={})
+MARKED = a_node(annotations=OPEN.metadata.annotations, labels={})
 
 
 @table(
@@ -239,8 +226,8 @@ MARKED = node(annotations=OPEN.metadata.annotations, labels={})
         "one with its tags, no label": (related(UNLABELLED, None, found=FREE), SETTINGS, Action.ADOPT),
         "label came and went": (related(FREED, None, was_wanted=True), SETTINGS, Action.FREE),
         "label removed, marked": (about(MARKED), RELEASING, Action.STRIP),
-        "label removed, bare": (about(UNLABELLED, seen=seen(address())), RELEASING, Action.EXAMINE),
-        "still labelled": (about(OPEN, seen=seen(address())), RELEASING, Action.NOTHING),
+        "label removed, bare": (about(UNLABELLED, seen=seen(an_address())), RELEASING, Action.EXAMINE),
+        "still labelled": (about(OPEN, seen=seen(an_address())), RELEASING, Action.NOTHING),
         "without repair, open": (about(OPEN, seen=seen(FREE)), LENIENT, Action.NOTHING),
         "without repair, not open yet": (about(GATED, seen=seen(FREE)), LENIENT, Action.BIND),
         "without repair, never was bound": (about(PLAIN, seen=seen(FREE)), LENIENT, Action.CLOSE),
@@ -292,11 +279,11 @@ def test_an_order_says_what_is_configured_and_whose_it_is() -> None:
 
 def test_each_order_has_a_separate_token_and_an_heir_takes_the_order_over() -> None:
     later = renewed(ORDERED, NOW + timedelta(seconds=1), ORDERED.terms)
-    heir = inherited(ORDERED, node(uid="u2"))
+    heir = inherited(ORDERED, a_node(uid="u2"))
 
     assert later.token != ORDERED.token
     assert (heir.token, heir.name, heir.uid) == (ORDERED.token, ORDERED.name, "u2")
-    assert len(claim_for(node(uid="0" * 36), SETTINGS, NOW).token) <= 64
+    assert len(claim_for(a_node(uid="0" * 36), SETTINGS, NOW).token) <= 64
 
 
 @pytest.mark.parametrize(

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace as replaced
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 
 from api.anycast_ip import TAINT
 from cloud.types import Address, Quota
-from controllers.anycast_ip.claim import (
-    POOL,
-    Claim,
-    claim_for,
-    read,
-    spare_for,
-)
+from controllers.anycast_ip.claim import POOL, Claim, claim_for, read, spare_for
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import has_place, in_line, missing
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Action, Order, Related, Seen, Snapshot
@@ -27,11 +21,12 @@ from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
 from kube.errors import Unreachable
 from kube.resources import CONFIG_MAPS
-from kube.types import ConfigMap, Node, NodeSpec, ObjectMeta
+from kube.types import ConfigMap, Node
 from settings import AnycastIPSettings
-from settings.anycast_ip import NEED_LABEL, Pool, ReverseReconcile
-from tests.anycast_world import PLENTY, SETTINGS, Lab, original
+from settings.anycast_ip import Pool, ReverseReconcile
+from tests.anycast_world import PLENTY, SETTINGS, Lab, a_node, metric, original
 from tests.factories import NOW
+from tests.tables import table
 
 DAY = 86400.0
 
@@ -56,8 +51,7 @@ def idle(lab: Lab) -> list[str]:
 
 
 def node(uid: str = "u2", name: str = "n2") -> Node:
-    metadata = ObjectMeta(name=name, uid=uid, labels={NEED_LABEL: "true"})
-    return Node(metadata, NodeSpec(f"qcloud:///1/ins-{name}", (TAINT,)))
+    return a_node(TAINT, name=name, uid=uid)
 
 
 def kept(number: int, since: float = 0.0, **fields: Any) -> Claim:
@@ -136,68 +130,58 @@ UNSENT, DOUBTFUL = Order(in_doubt=False), Order(in_doubt=True, age=5)
 OLD = Order(in_doubt=True, age=900)
 
 
-@pytest.mark.parametrize(
-    ("snapshot", "expected"),
-    [
-        pytest.param(Snapshot("u2", node(), seen=Seen(on_instance=()), pool=OFFER), Action.TAKE, id="a new node"),
-        pytest.param(Snapshot("u2", node(), seen=Seen(on_instance=())), Action.CLAIM, id="an empty pool"),
-        pytest.param(Snapshot("u2", node(), pool=OFFER), Action.LOOK, id="its instance is looked at before"),
-        pytest.param(
-            Snapshot("u2", node(), related=Related(found=FREE), seen=Seen(on_instance=()), pool=OFFER),
+NOTHING_ON_IT = Seen(on_instance=())
+
+
+@table(
+    "claim, parts, expected",
+    {
+        "a new node": (None, {"seen": NOTHING_ON_IT, "pool": OFFER}, Action.TAKE),
+        "an empty pool": (None, {"seen": NOTHING_ON_IT}, Action.CLAIM),
+        "its instance is looked at before": (None, {"pool": OFFER}, Action.LOOK),
+        "one with its tags comes first": (
+            None,
+            {"related": Related(found=FREE), "seen": NOTHING_ON_IT, "pool": OFFER},
             Action.ADOPT,
-            id="one with its tags comes first",
         ),
-        pytest.param(Snapshot("u2", node(), ORDERED, order=UNSENT, pool=OFFER), Action.TAKE, id="not ordered yet"),
-        pytest.param(Snapshot("u2", node(), ORDERED, order=DOUBTFUL, pool=OFFER), Action.TAG, id="it may be ordered"),
-        pytest.param(Snapshot("u2", node(), ORDERED, order=OLD, pool=OFFER), Action.FIND, id="ordered long ago"),
-        pytest.param(
-            Snapshot("u2", node(), ORDERED, order=Order(age=900, nothing_for=5), pool=OFFER),
-            Action.FIND,
-            id="ordered long ago, and not found yet",
-        ),
-        pytest.param(
-            Snapshot("u2", node(), ORDERED, order=Order(age=900, nothing_for=60), pool=OFFER),
-            Action.TAKE,
-            id="ordered long ago, and not found for long",
-        ),
-        pytest.param(
-            Snapshot("u2", node(), ORDERED, order=Order(age=900, found=FREE), pool=OFFER),
-            Action.RECORD,
-            id="ordered long ago, and found",
-        ),
-        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(BOUND), pool=ROOM), Action.EXAMINE, id="left, bound"),
-        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(FREE), pool=ROOM), Action.KEEP, id="left"),
-        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(FREE)), Action.RELEASE, id="left, no place"),
-        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(BLOCKED), pool=ROOM), Action.RELEASE, id="left, blocked"),
-        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(OTHER), pool=ROOM), Action.RELEASE, id="left, other type"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(FREE), pool=ROOM), Action.NOTHING, id="idle"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(UNKNOWN), pool=ROOM), Action.WATCH, id="idle, unseen"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(BLOCKED), pool=ROOM), Action.NOTHING, id="idle, blocked"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(OTHER), pool=ROOM), Action.RELEASE, id="idle, other type"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(OTHER), pool=SPARED), Action.NOTHING, id="type, spared"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(FREE)), Action.RELEASE, id="idle too long"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(GONE), pool=ROOM), Action.UNTAG, id="idle, gone"),
-        pytest.param(
-            Snapshot("u9", None, kept(9), seen=Seen(replace(BOUND, instance_id="ins-b")), pool=ROOM),
-            Action.FORGET,
-            id="idle, bound by another user",
-        ),
-        pytest.param(
-            Snapshot("u9", None, kept(9), Related(elsewhere=True), pool=ROOM), Action.FORGET, id="given away already"
-        ),
-        pytest.param(
-            Snapshot("u9", None, kept(9), Related(heir="u8"), pool=ROOM), Action.NOTHING, id="its instance is back"
-        ),
-        pytest.param(Snapshot("spare", None, PENDING, order=UNSENT, pool=ROOM), Action.TAG, id="a spare to order"),
-        pytest.param(Snapshot("spare", None, PENDING, order=UNSENT), Action.UNTAG, id="a spare that is not wanted"),
-        pytest.param(Snapshot("spare", None, PENDING, order=DOUBTFUL), Action.TAG, id="a spare that may be ordered"),
-        pytest.param(
-            Snapshot("spare", None, PENDING, order=Order(refused=True), pool=ROOM), Action.FIND, id="a spent token"
-        ),
-    ],
+        "not ordered yet": (ORDERED, {"order": UNSENT, "pool": OFFER}, Action.TAKE),
+        "it may be ordered": (ORDERED, {"order": DOUBTFUL, "pool": OFFER}, Action.TAG),
+        "ordered long ago": (ORDERED, {"order": OLD, "pool": OFFER}, Action.FIND),
+        "old, not found yet": (ORDERED, {"order": replaced(OLD, nothing_for=5), "pool": OFFER}, Action.FIND),
+        "not found for long": (ORDERED, {"order": replaced(OLD, nothing_for=60), "pool": OFFER}, Action.TAKE),
+        "old, and found": (ORDERED, {"order": replaced(OLD, found=FREE), "pool": OFFER}, Action.RECORD),
+    },
 )  # fmt: skip
-def test_the_next_action(snapshot: Snapshot, expected: Action) -> None:
-    assert plan(snapshot, SETTINGS).action is expected
+def test_the_next_action_for_a_node(claim: Claim | None, parts: dict[str, Any], expected: Action) -> None:
+    assert plan(Snapshot("u2", node(), claim, **parts), SETTINGS).action is expected
+
+
+@table(
+    "claim, parts, expected",
+    {
+        "left, bound": (LEAVING, {"seen": Seen(BOUND), "pool": ROOM}, Action.EXAMINE),
+        "left": (LEAVING, {"seen": Seen(FREE), "pool": ROOM}, Action.KEEP),
+        "left, no place": (LEAVING, {"seen": Seen(FREE)}, Action.RELEASE),
+        "left, blocked": (LEAVING, {"seen": Seen(BLOCKED), "pool": ROOM}, Action.RELEASE),
+        "left, other type": (LEAVING, {"seen": Seen(OTHER), "pool": ROOM}, Action.RELEASE),
+        "idle": (kept(9), {"seen": Seen(FREE), "pool": ROOM}, Action.NOTHING),
+        "idle, unseen": (kept(9), {"seen": Seen(UNKNOWN), "pool": ROOM}, Action.WATCH),
+        "idle, blocked": (kept(9), {"seen": Seen(BLOCKED), "pool": ROOM}, Action.NOTHING),
+        "idle, other type": (kept(9), {"seen": Seen(OTHER), "pool": ROOM}, Action.RELEASE),
+        "type, spared": (kept(9), {"seen": Seen(OTHER), "pool": SPARED}, Action.NOTHING),
+        "idle too long": (kept(9), {"seen": Seen(FREE)}, Action.RELEASE),
+        "idle, gone": (kept(9), {"seen": Seen(GONE), "pool": ROOM}, Action.UNTAG),
+        "bound by a user": (kept(9), {"seen": Seen(replace(BOUND, instance_id="b")), "pool": ROOM}, Action.FORGET),
+        "given away already": (kept(9), {"related": Related(elsewhere=True), "pool": ROOM}, Action.FORGET),
+        "its instance is back": (kept(9), {"related": Related(heir="u8"), "pool": ROOM}, Action.NOTHING),
+        "a spare to order": (PENDING, {"order": UNSENT, "pool": ROOM}, Action.TAG),
+        "a spare that is not wanted": (PENDING, {"order": UNSENT}, Action.UNTAG),
+        "a spare that may be ordered": (PENDING, {"order": DOUBTFUL}, Action.TAG),
+        "a spent token": (PENDING, {"order": Order(refused=True), "pool": ROOM}, Action.FIND),
+    },
+)  # fmt: skip
+def test_the_next_action_without_a_node(claim: Claim, parts: dict[str, Any], expected: Action) -> None:
+    assert plan(Snapshot(claim.uid, None, claim, **parts), SETTINGS).action is expected
 
 
 def test_the_next_node_gets_the_address_of_the_one_that_left_without_an_order() -> None:
@@ -245,21 +229,6 @@ def test_at_a_used_up_quota_a_node_gets_the_address_of_one_that_leaves() -> None
         lab.leave(name)
     lab.run(lab.is_clean, 120, "clean")
     assert lab.tag_values("aia-node-name") == set()
-
-
-def test_none_is_ordered_for_a_node_that_is_gone() -> None:
-    lab = lab_with(count=3, quota_total=1)
-    lab.opened("n1")
-    lab.join("n2")
-    lab.run(lambda: "FailedAllocateAnycastIp" in lab.recorder.reasons, 60, "refused")
-    lab.leave("n2")
-    lab.run_for(60)
-    lab.knobs.quota_total = 9
-    lab.run_for(900)
-
-    assert lab.is_clean()
-    assert len(lab.elastic()) == 1
-    assert lab.tag_values("aia-node-name") == {"n1"}
 
 
 def test_a_claim_that_was_written_without_an_answer_is_known_though_its_node_has_left() -> None:
@@ -390,20 +359,17 @@ def unaccounted(lab: Lab) -> Collection[str]:
 
 
 def test_what_is_idle_is_counted_with_its_seconds() -> None:
-    def value(name: str) -> float:
-        return REGISTRY.get_sample_value(f"drawbridge_anycast_ip_idle{name}") or 0.0
-
     lab = lab_with(count=3)
     lab.opened("n1", "n2")
     for name in ("n1", "n2"):
         lab.leave(name)
     lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
     lab.run_for(2)
-    before = value("_seconds_total")
+    before = metric("idle_seconds_total")
     lab.run_for(100)
 
-    assert value("") == 2
-    assert value("_limit") == 3
-    assert 90 <= value("_oldest_seconds") <= 130
-    assert 190 <= value("_seconds_total") - before <= 210
-    assert REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": "leaving"}) == 0
+    assert metric("idle") == 2
+    assert metric("idle_limit") == 3
+    assert 90 <= metric("idle_oldest_seconds") <= 130
+    assert 190 <= metric("idle_seconds_total") - before <= 210
+    assert metric("nodes", state="leaving") == 0

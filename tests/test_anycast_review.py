@@ -71,16 +71,6 @@ def test_without_the_label_a_node_is_freed_though_the_cloud_cannot_be_asked() ->
     lab.run(lambda: not is_tainted(lab.node()), 30, "let go")
 
 
-def test_other_node_labels_in_the_settings_release_nothing() -> None:
-    releasing = SETTINGS.model_copy(update={"release_on_label_removal": True})
-    lab = open_lab(knobs=Knobs(**PLENTY), settings=releasing)
-    lab.settings = releasing.model_copy(update={"node_labels": {"misspelt": "true"}})
-    lab.run_for(120)
-    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
-    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
-    lab.run(lambda: not lab.elastic() and not lab.claims.claims, 120, "released")
-
-
 def test_a_slip_releases_nothing_after_the_labels_of_nodes_were_exchanged() -> None:
     releasing = SETTINGS.model_copy(update={"release_on_label_removal": True})
     lab = open_lab(knobs=Knobs(**PLENTY), settings=releasing)
@@ -278,27 +268,6 @@ def test_an_order_with_an_unknown_end_is_looked_up_by_its_name_when_it_is_old() 
     lab.start()
     lab.run(lab.all_open, 60, "open")
 
-    assert len(lab.elastic()) == 1
-
-
-def test_a_spent_token_is_replaced_when_it_has_brought_nothing() -> None:
-    lab = Lab(Knobs(**PLENTY, errors={"AllocateAddresses": "UnsupportedOperation.DeliveryFailed"}))
-    answer = lab.sender._answer
-
-    def failing_once(api: Any, params: Any) -> tuple[bytes, str]:
-        if api.action == "AllocateAddresses" and lab.knobs.errors:
-            lab.knobs.errors = {}
-            return (
-                b'{"Response":{"Error":{"Code":"UnsupportedOperation.DeliveryFailed"},"RequestId":"r"}}',
-                "X",
-            )
-        return answer(api, params)
-
-    lab.sender._answer = failing_once  # type: ignore[method-assign]
-    lab.opened()
-
-    tokens = [call.params["ClientToken"] for call in lab.world.calls if call.action == "AllocateAddresses"]
-    assert len(set(tokens)) == 2
     assert len(lab.elastic()) == 1
 
 

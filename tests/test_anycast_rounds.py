@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client import REGISTRY
 
 from api.anycast_ip import (
     ADDRESS,
@@ -21,7 +20,7 @@ from api.anycast_ip import (
 from controllers.anycast_ip.memory import Line
 from dev.lab.cloud import Knobs
 from kube.types import Node
-from tests.anycast_world import SETTINGS, Lab
+from tests.anycast_world import SETTINGS, Lab, metric
 
 
 def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> None:
@@ -31,7 +30,7 @@ def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> N
     lab.run(lab.all_open, 30, "open")
     (address,) = lab.on()
     assert address.name == "cls-abc-aia-00000001-000"
-    assert REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": "open"}) == 1
+    assert metric("nodes", state="open") == 1
     lab.leave()
     lab.run(lab.is_clean, 60, "clean")
 

@@ -8,16 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from api.anycast_ip import HAS_ONE, LABEL, TAINT
-from cloud.types import Address
-from controllers.anycast_ip.claim import Terms, claim_for, is_paid_as, order_for, terms_for
+from controllers.anycast_ip.claim import Terms, claim_for, order_for, terms_for
 from controllers.anycast_ip.planner import bound_annotations, plan
 from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
 from dev.lab.cloud import Knobs, envelope
 from dev.lab.cloud.envelope import Fault
-from kube.types import Node, NodeSpec, ObjectMeta
+from kube.types import Node, Taint
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
-from tests.anycast_world import PLENTY, SETTINGS, UUID, Lab
+from tests.anycast_world import PLENTY, SETTINGS, UUID, Lab, a_node, an_address
 from tests.factories import NOW
 from tests.test_anycast_pool import idle, pool
 
@@ -37,11 +36,8 @@ def with_entries(*entries: dict[str, Any], **fields: Any) -> AnycastIPSettings:
 BOTH = with_entries(WIDE, PACKAGED)
 
 
-def node(*, closed: bool = True, annotations: dict[str, str] | None = None, **labels: str) -> Node:
-    metadata = ObjectMeta(
-        name="n1", uid="u1", labels={NEED_LABEL: "true", **labels}, annotations=annotations or {}
-    )
-    return Node(metadata, NodeSpec("qcloud:///1/ins-n1", (TAINT,) if closed else ()))
+def node(*taints: Taint, annotations: dict[str, str] | None = None, **labels: str) -> Node:
+    return a_node(*taints, annotations=annotations, labels={NEED_LABEL: "true", **labels})
 
 
 @pytest.mark.parametrize(
@@ -87,23 +83,7 @@ def test_an_order_that_is_repeated_is_the_same_whatever_the_settings_became() ->
     assert order_for(claim, SETTINGS, UUID).bandwidth == 500
 
 
-@pytest.mark.parametrize(
-    ("found", "wanted", "expected"),
-    [
-        pytest.param(Terms(1, "A", "p"), Terms(9, "A", "p"), True, id="but for the bandwidth"),
-        pytest.param(Terms(1, "A", "p"), Terms(), True, id="left to the cloud"),
-        pytest.param(Terms(1, "A"), Terms(1, "B"), False, id="another charge"),
-        pytest.param(Terms(1, "A", "p"), Terms(1, "A", "q"), False, id="another package"),
-        pytest.param(Terms(1), Terms(1, "A"), False, id="not known"),
-    ],
-)
-def test_an_address_will_do_when_it_is_paid_alike(found: Terms, wanted: Terms, expected: bool) -> None:
-    assert is_paid_as(found, wanted) is expected
-
-
-BOUND = Address(
-    id="eip-1", ip="1.2.3.4", status="BIND", instance_id="ins-n1", type="AnycastEIP", bandwidth=100
-)
+BOUND = an_address(bandwidth=100)
 SHOWING = bound_annotations(node(), BOUND)
 CLAIM = replace(claim_for(node(), SETTINGS, NOW), address="eip-1")
 UNREPAIRED = BOTH.model_copy(update={"repair": False})
@@ -124,13 +104,13 @@ UNREPAIRED = BOTH.model_copy(update={"repair": False})
 def test_the_bandwidth_of_an_open_node_is_corrected(
     settings: AnycastIPSettings, labels: dict[str, str], claim: Any, bandwidth: int, expected: Action
 ) -> None:
-    opened = node(closed=False, annotations=SHOWING, **{LABEL: HAS_ONE}, **labels)
+    opened = node(annotations=SHOWING, **{LABEL: HAS_ONE}, **labels)
     seen = replace(BOUND, bandwidth=bandwidth)
     assert plan(Snapshot("u1", opened, claim, seen=Seen(seen)), settings).action is expected
 
 
 def test_a_node_opens_before_its_bandwidth_is_corrected() -> None:
-    snapshot = Snapshot("u1", node(net="wide"), CLAIM, seen=Seen(BOUND))
+    snapshot = Snapshot("u1", node(TAINT, net="wide"), CLAIM, seen=Seen(BOUND))
     assert plan(snapshot, BOTH).action is Action.OPEN
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 
 from api.anycast_ip import (
     CLOSED,
@@ -26,7 +25,7 @@ from kube.resources import NODES
 from kube.types import Node, ObjectMeta, rfc3339
 from settings.anycast_ip import NEED_LABEL
 from tests import cli
-from tests.anycast_world import SETTINGS, Lab, open_lab
+from tests.anycast_world import SETTINGS, Lab, metric, open_lab
 from tests.factories import NOW
 from tests.test_anycast_announcements import opened_so_far
 
@@ -133,16 +132,13 @@ def test_a_node_that_joins_has_its_opening_and_no_write_more() -> None:
 
 
 def test_a_node_that_was_there_before_it_was_closed_has_not_joined_for_as_long_as_it_is_old() -> None:
-    def seconds() -> float:
-        return REGISTRY.get_sample_value("drawbridge_anycast_ip_open_seconds_sum") or 0.0
-
-    lab, (before, so_far) = Lab(), (seconds(), opened_so_far())
+    lab, (before, so_far) = Lab(), (metric("open_seconds_sum"), opened_so_far())
     lab.join(gated=False)
     lab.edit("n1", {"metadata": {"creationTimestamp": rfc3339(NOW - timedelta(days=9))}})
     lab.run(lab.all_open, 60, "open")
 
     assert opened_so_far() == so_far + 1
-    assert seconds() - before < 60
+    assert metric("open_seconds_sum") - before < 60
 
 
 def test_a_node_that_lost_its_address_says_when_and_which() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.client import Cloud, everything, in_halves
-from cloud.errors import Gone, NotPermitted, StateConflict
+from cloud.client import Cloud, everything
 from cloud.types import ADDRESS_TYPES, Address, Order
-from tests.cloud_server import FakeTransport, calls, error
+from tests.cloud_server import FakeTransport, calls
 from tests.fakes import FakeClock
 
 Params = Mapping[str, Any]
@@ -200,48 +199,3 @@ def test_a_list_that_never_stands_still_ends_nevertheless() -> None:
 
 def test_a_total_that_promises_too_much_ends_nevertheless() -> None:
     assert everything(lambda offset: ([], 100)) == []
-
-
-@given(bad=st.sets(st.integers(0, 19)))
-def test_the_refused_spoil_it_for_no_other(bad: set[int]) -> None:
-    done: set[int] = set()
-
-    def call(items: Sequence[int]) -> None:
-        if bad & set(items):
-            raise error(Gone)
-        done.update(items)
-
-    refused = in_halves(call, list(range(20)), (Gone, StateConflict))
-    assert set(refused) == bad
-    assert done == set(range(20)) - bad
-
-
-@given(bad=st.sets(st.integers(0, 19)), size=st.sampled_from([0, 1, 7, 20]))
-def test_what_may_be_refused_to_all_is_asked_for_each_once_one_was_served(bad: set[int], size: int) -> None:
-    done: set[int] = set()
-    calls = 0
-
-    def call(items: Sequence[int]) -> None:
-        nonlocal calls
-        calls += 1
-        if bad & set(items):
-            raise error(NotPermitted)
-        done.update(items)
-
-    refused = in_halves(call, list(range(20)), (NotPermitted,), general=(NotPermitted,), size=size)
-    assert set(refused) >= bad
-    assert done | set(refused) == set(range(20))
-    assert not done & set(refused)
-    assert set(refused) == bad or (not done and calls <= 8)
-
-
-def test_an_error_that_is_not_about_one_of_them_is_raised_at_once() -> None:
-    calls = []
-
-    def call(items: Sequence[int]) -> None:
-        calls.append(items)
-        raise error(NotPermitted)
-
-    with pytest.raises(NotPermitted):
-        in_halves(call, [1, 2], (Gone,))
-    assert len(calls) == 1
