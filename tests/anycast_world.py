@@ -149,7 +149,6 @@ class Sender:
                 outcome=outcome,
                 delivered=not (strike.kind or strike.lost),
                 params=dict(params),
-                request_id="r",
             )
         )
         self.after(api.action)
@@ -400,10 +399,10 @@ class Lab:
 
     def add_address(self, instance: str, **fields: Any) -> str:
         """An address that another user has bound there."""
-        address_id = self.world.names.new_id("eip")
+        address_id = self.world.new_id("eip")
         values = {"type": "AnycastEIP", "status": "BIND", "instance_id": instance} | fields
         address = Address(
-            id=address_id, ip=self.world.names.new_ip(), region=REGION, created=self.clock(), **values
+            id=address_id, ip=self.world.new_ip(), region=REGION, created=self.clock(), **values
         )
         with self.world.advanced() as now:
             self.world.history.put(address_id, address, now)

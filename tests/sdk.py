@@ -41,12 +41,9 @@ class Sdk:
         *,
         region: str = REGION,
         timeout: float = 10,
-        method: str = "POST",
-        unsigned_payload: bool = False,
     ) -> None:
-        http = HttpProfile(protocol="http", endpoint=endpoint, reqTimeout=timeout, reqMethod=method)
+        http = HttpProfile(protocol="http", endpoint=endpoint, reqTimeout=timeout)
         profile = ClientProfile(httpProfile=http, language="en-US")
-        profile.unsignedPayload = unsigned_payload
         credential = Credential(secret_id, secret_key, token)
         self.clients = [(make(credential, region, profile), models) for make, models in PRODUCTS]
         self.vpc, self.cvm, self.tag = (client for client, _ in self.clients)

@@ -54,8 +54,6 @@ def admitted(knobs: Knobs, moments: list[float]) -> int:
     [
         pytest.param(Knobs(), [0.0] * 30, 10, id="documented"),
         pytest.param(Knobs(), [0.9] * 10 + [1.0] * 10, 20, id="windows begin with the second"),
-        pytest.param(Knobs(sliding_windows=True), [0.9] * 10 + [1.0] * 10, 10, id="sliding windows"),
-        pytest.param(Knobs(rate_scale=0.5), [0.0] * 30, 5, id="half of it"),
         pytest.param(Knobs(rates={"A": 3}), [0.0] * 30, 3, id="a separate rate"),
         pytest.param(Knobs(rate_limits=False), [0.0] * 30, 30, id="no limits"),
         pytest.param(Knobs(), [0.1] * 30 + [1.1] * 3, 13, id="refused calls do not count"),

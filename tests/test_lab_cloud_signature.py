@@ -81,8 +81,6 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     ("how", "knobs", "code"),
     [
         pytest.param({}, {}, None, id="the emulator's own account"),
-        pytest.param({"method": "GET"}, {}, None, id="GET"),
-        pytest.param({"unsigned_payload": True}, {}, None, id="payload not signed"),
         pytest.param({"secret_id": "AKIDnobody"}, {}, "AuthFailure.SecretIdNotFound", id="unknown id"),
         pytest.param({"secret_id": "nobody"}, {}, "AuthFailure.InvalidSecretId", id="no id at all"),
         pytest.param({"secret_id": "two words"}, {}, "AuthFailure.InvalidAuthorization", id="a blank within"),

@@ -72,7 +72,7 @@ def _state(world: World, _: bytes) -> object:
 
 def _add_instance(world: World, body: bytes) -> object:
     wanted = msgspec.json.decode(body, type=Instance)
-    return world.add_instance(wanted.id, **{name: getattr(wanted, name) for name in FIELDS})
+    return world.add_instance(wanted.id, wanted.state)
 
 
 def _end_instance(world: World, body: bytes) -> object:
@@ -94,7 +94,6 @@ def _put_load_balancer(world: World, body: bytes) -> object:
     return wanted
 
 
-FIELDS = [name for name in Instance.__struct_fields__ if name != "id"]
 ROUTES: dict[tuple[str, str], Callable[[World, bytes], object]] = {
     ("GET", "knobs"): _knobs,
     ("PATCH", "knobs"): _turn,

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from dev.lab.cloud.action import Action
+from dev.lab.cloud.addresses import idle, refused, started
 from dev.lab.cloud.envelope import Fault
 from dev.lab.cloud.faults import hits
-from dev.lab.cloud.idle import idle, refused, started
 from dev.lab.cloud.request import Params
 from dev.lab.cloud.values import BOUND, HOLDING, WAN_IP, Address, Instance
 from dev.lab.cloud.world import World
@@ -19,17 +19,14 @@ INSTANCE_ID = re.compile(r"(ins|eks|lb)-[0-9a-z]+")
 
 
 class AssociateAddress(Params, frozen=True):
+    """Its parameters that are not here, of network interfaces, are not emulated."""
+
     address_id: str
-    instance_id: str | None = None
-    network_interface_id: str | None = None
-    private_ip_address: str | None = None
-    eip_direct_connection: bool | None = None
-    instance_region: str | None = None
+    instance_id: str
 
 
 class DisassociateAddress(Params, frozen=True):
     address_id: str
-    reallocate_normal_public_ip: bool = False
 
 
 def associate(world: World, params: AssociateAddress, region: str) -> dict[str, Any]:
@@ -38,12 +35,7 @@ def associate(world: World, params: AssociateAddress, region: str) -> dict[str, 
         raise refused("UnsupportedOperation.AddressStatusNotPermit", address, "be bound")
     _check_in_order(address)
     target = _target(world, params, region)
-    bound = replace(
-        address,
-        instance_id=target.id,
-        private_ip=params.private_ip_address or target.private_ip,
-        network_interface_id=params.network_interface_id or "",
-    )
+    bound = replace(address, instance_id=target.id)
     fails = hits(world.dice, world.knobs.bind_fails)
     return started(world.begin("bind", [bound], world.knobs.bind_seconds, fails=fails))
 
@@ -56,45 +48,20 @@ def _check_in_order(address: Address) -> None:
 
 
 def _target(world: World, params: AssociateAddress, region: str) -> Instance:
-    """The instance, or none for a bare network interface."""
-    if params.network_interface_id:
-        return _interface(world, params)
-    if not params.instance_id:
-        raise Fault("MissingParameter", "The request is missing a required parameter `InstanceId`.")
     if not INSTANCE_ID.fullmatch(params.instance_id):
         raise Fault(
             "InvalidParameterValue.InstanceIdMalformed",
             f"`{params.instance_id}` is no instance id; it must look like ins-11112222.",
         )
     instance = world.instance(params.instance_id)
-    if instance is None or instance.region not in ("", region):
+    if instance is None:
         raise Fault("InvalidInstanceId.NotFound", f"There is no instance {params.instance_id} in {region}.")
     _check_state(instance)
     _check_free(world, instance)
     return instance
 
 
-def _interface(world: World, params: AssociateAddress) -> Instance:
-    if params.instance_id:
-        raise Fault("InvalidParameterConflict", "Give `InstanceId` or `NetworkInterfaceId`, not both.")
-    if not params.private_ip_address:
-        raise Fault("MissingParameter", "The request is missing a required parameter `PrivateIpAddress`.")
-    for other in world.history.all():
-        place = (other.network_interface_id, other.private_ip)
-        if place == (params.network_interface_id, params.private_ip_address) and other.status in HOLDING:
-            raise Fault(
-                "InvalidPrivateIpAddress.AlreadyBindEip",
-                f"{params.private_ip_address} of {params.network_interface_id} has {other.id}.",
-            )
-    return Instance(id="")
-
-
 def _check_state(instance: Instance) -> None:
-    if instance.state == "STOPPED" and instance.stop_charging:
-        raise Fault(
-            "UnsupportedOperation.InstanceStatusNotPermit",
-            f"{instance.id} is stopped and not charged for; no address can be bound to it.",
-        )
     if instance.state not in {"RUNNING", "STOPPED", "STARTING", "STOPPING", "REBOOTING"}:
         raise Fault(
             "UnsupportedOperation.InstanceStateNotSupported",
@@ -103,23 +70,23 @@ def _check_state(instance: Instance) -> None:
 
 
 def _check_free(world: World, instance: Instance) -> None:
-    if instance.public_ip and world.knobs.wan_ip_refuses_binding:
-        raise Fault(
-            "InvalidParameterValue.InstanceHasWanIP",
-            f"{instance.id} has the ordinary public address {instance.public_ip}; give that back first.",
-        )
     counted = HOLDING if world.knobs.already_bound_while_binding else HOLDING - {"BINDING"}
     for other in world.history.all():
-        if other.instance_id == instance.id and other.status in counted and other.type != WAN_IP:
-            raise Fault("InvalidInstanceId.AlreadyBindEip", f"{instance.id} has {other.id} already.")
+        if other.instance_id != instance.id or other.status not in counted:
+            continue
+        if other.type == WAN_IP:
+            raise Fault(
+                "InvalidParameterValue.InstanceHasWanIP",
+                f"{instance.id} has the ordinary public address {other.ip}; give that back first.",
+            )
+        raise Fault("InvalidInstanceId.AlreadyBindEip", f"{instance.id} has {other.id} already.")
 
 
 def disassociate(world: World, params: DisassociateAddress, region: str) -> dict[str, Any]:
     address = idle(world, params.address_id, region)
     if address.status not in BOUND:
         raise refused("InvalidAddressIdStatus.NotPermit", address, "be unbound")
-    again = params.reallocate_normal_public_ip
-    return started(world.begin("unbind", [address], world.knobs.unbind_seconds, wan_ip_after=again))
+    return started(world.begin("unbind", [address], world.knobs.unbind_seconds))
 
 
 ACTIONS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -42,37 +42,22 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     instance_shown_after_unbinding: bool = False
     already_bound_while_binding: bool = True
     """Refuse a second address while the first is still BINDING; otherwise the later task fails."""
-    wan_ip_refuses_binding: bool = True
-    """Otherwise the instance's ordinary public address is given back when one is bound."""
     instance_end_unbinds: bool = True
     """Otherwise an address stays bound to an instance that is no more."""
-    allocation_creates_tags: bool = False
     tag_batches_atomic: bool = True
     """One bad tag of CreateTags or DeleteTags spoils all; otherwise the good ones are done before the error."""
     client_token_seconds: Seconds = 86400.0
     token_busy_while_creating: bool = False
     """A repeated ClientToken is answered IdempotentProcessing until the first request's task is done."""
-    release_batch: Count = 100
-    missing_instance_is_error: bool = False
-    """DescribeInstances answers NotFound when one of its ids is not there, instead of the others."""
 
     # The account.
     accounts: dict[str, str] = msgspec.field(default_factory=lambda: {SECRET_ID: SECRET_KEY})
     """Secret keys by secret ids."""
-    foreign_keys: bool = False
-    """They are of another account, which has nothing of this one's."""
-    account_type: Literal["STANDARD", "LEGACY"] = "STANDARD"
     anycast_allowed: bool = True
     denied: list[str] = []
     """Actions that the account's policy does not allow."""
     denied_resources: dict[str, list[str]] = {}
     """By action, or ``*`` for all: ids, or tags as ``key=value``, on which the policy does not allow it."""
-    web_identity_tokens: list[str] = []
-    """What AssumeRoleWithWebIdentity accepts; empty: any."""
-    session_seconds: Seconds = 7200.0
-    """Life of the credentials of an instance's role."""
-    region_rules: bool = True
-    """Address types only in the regions that have them."""
     instances_exist: bool = True
     """An instance that was not added exists all the same, when its id is well formed."""
     instances_run: bool = True
@@ -82,15 +67,12 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     quota_total: Count = 20
     quota_daily: Count | None = None
     """Twice the total when not set."""
-    anycast_in_quota: bool = True
     tag_keys: Count = 1000
     tag_values: Count = 1000
     """Values of one key."""
     rate_limits: bool = True
-    rate_scale: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     rates: dict[str, float] = {}
     """Calls in a second, by action, instead of the documented ones."""
-    sliding_windows: bool = False
 
     # Trouble. Each share is of the calls of ``faulty_actions``, of all calls when that is empty.
     faulty_actions: list[str] = []
@@ -105,19 +87,11 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     lost: Share = 0.0
     """Carried out, then the connection breaks without a word."""
     slow: Share = 0.0
-    slow_seconds: Seconds = 10.0
-    latency_seconds: Seconds = 0.0
     bind_fails: Share = 0.0
-    weight_fails: Share = 0.0
-    """Tasks that end without the new weights."""
-    load_balancer_busy: bool = True
-    """A load balancer takes no new weights before the last ones are in force."""
     errors: dict[str, str] = {}
     """Actions that are answered with this error code and not carried out."""
-    content_type: str = "application/json"
     clock_skew_seconds: float = 0.0
     """The cloud's clock against this machine's, for the age of signatures."""
-    verify_signatures: bool = True
     seed: int = 0
 
 

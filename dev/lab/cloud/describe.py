@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from dev.lab.cloud.action import Action
+from dev.lab.cloud.addresses import check_id
 from dev.lab.cloud.config import Knobs
 from dev.lab.cloud.envelope import Fault
-from dev.lab.cloud.idle import check_id
-from dev.lab.cloud.paging import page
 from dev.lab.cloud.request import Filter, Params
 from dev.lab.cloud.values import HOLDING, WAN_IP, Address
 from dev.lab.cloud.world import World
 
-FILTERS, VALUES = 10, 100
-"""At most in a request, and in a filter."""
-INSTANCE_TYPES = {"ins": "CVM", "eks": "EKS", "lb": "CLB"}
-
+FILTERS, VALUES, LONGEST_PAGE = 10, 100, 100
+"""At most in a request, in a filter, and on a page."""
+Row = TypeVar("Row")
 FIELDS: dict[str, Callable[[Address], str]] = {
-    "address-id": lambda address: address.id,
     "address-name": lambda address: address.name,
-    "address-ip": lambda address: address.ip,
-    "address-status": lambda address: address.status,
     "instance-id": lambda address: address.instance_id,
-    "private-ip-address": lambda address: address.private_ip,
-    "network-interface-id": lambda address: address.network_interface_id,
-    "is-arrears": lambda address: str(address.arrears).upper(),
-    "instance-type": lambda address: instance_type(address) or "",
     "address-type": lambda address: address.type,
-    "address-isp": lambda address: address.isp,
-    "dedicated-cluster-id": lambda _: "",
 }
-FIRST_VALUE_ONLY = {"address-name", "private-ip-address"}
-OF_TAGS = {"tag-key", "tag-value"}
+"""By what addresses are found here; there are more filters."""
 ELASTIC = Filter(
     name="address-type", values=["EIP", "AnycastEIP", "HighQualityEIP", "AntiDDoSEIP", "ResidentialEIP"]
 )
@@ -73,15 +61,14 @@ def describe(world: World, params: DescribeAddresses, region: str) -> dict[str, 
 
 
 def _check(params: DescribeAddresses) -> None:
-    names = [each.name for each in params.filters]
-    if len(names) > FILTERS:
-        raise Fault("LimitExceeded.NumberOfFilters", f"There are {len(names)} Filters; at most {FILTERS}.")
-    if params.address_ids and "address-id" in names:
-        raise Fault("InvalidParameter.Coexist", "Give `AddressIds` or the filter address-id, not both.")
+    if len(params.filters) > FILTERS:
+        raise Fault(
+            "LimitExceeded.NumberOfFilters", f"There are {len(params.filters)} Filters; at most {FILTERS}."
+        )
     for address_id in params.address_ids or ():
         check_id(address_id)
     for each in params.filters:
-        if each.name not in FIELDS.keys() | OF_TAGS and not each.name.startswith("tag:"):
+        if each.name not in FIELDS and not each.name.startswith("tag:"):
             raise Fault("InvalidParameter.FilterInvalidKey", f"There is no filter `{each.name}`.")
         if not 1 <= len(each.values) <= VALUES:
             raise Fault(
@@ -108,8 +95,9 @@ def _found(world: World, params: DescribeAddresses) -> Iterator[Address]:
 
 
 def _wanted(world: World, asked: Filter) -> Wanted:
-    of_tags = asked.name in OF_TAGS or asked.name.startswith("tag:")
-    values = asked.values[:1] if asked.name in FIRST_VALUE_ONLY else asked.values
+    of_tags = asked.name.startswith("tag:")
+    # Of names, only the first value counts.
+    values = asked.values[:1] if asked.name == "address-name" else asked.values
     return Wanted(asked.name, frozenset(values), as_of_tags(world) if of_tags else _as_of(world))
 
 
@@ -122,10 +110,6 @@ def _finds(world: World, wanted: Wanted, key: str) -> bool:
 
 def _keys(address: Address, name: str) -> set[str]:
     """By what this filter finds the address."""
-    if name == "tag-key":
-        return set(address.tags)
-    if name == "tag-value":
-        return set(address.tags.values())
     if name.startswith("tag:"):
         return {value for key, value in address.tags.items() if key == name.removeprefix("tag:")}
     return {FIELDS[name](address)}
@@ -146,11 +130,11 @@ def shown(knobs: Knobs, address: Address) -> Address:
         visible = knobs.instance_shown_while_binding
     else:
         visible = address.status in HOLDING or knobs.instance_shown_after_unbinding
-    return address if visible else replace(address, instance_id="", network_interface_id="", private_ip="")
+    return address if visible else replace(address, instance_id="", network_interface_id="")
 
 
 def row(address: Address) -> dict[str, Any]:
-    """As the API spells it."""
+    """As the API spells it; of more fields, nothing is read."""
     return {
         "AddressId": address.id,
         "AddressName": address.name,
@@ -159,29 +143,23 @@ def row(address: Address) -> dict[str, Any]:
         "InstanceId": address.instance_id or None,
         "CreatedTime": datetime.fromtimestamp(address.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "NetworkInterfaceId": address.network_interface_id or None,
-        "PrivateAddressIp": address.private_ip or None,
         "IsArrears": address.arrears,
         "IsBlocked": address.blocked,
-        "IsEipDirectConnection": False,
         "AddressType": address.type,
-        "CascadeRelease": False,
-        "EipAlgType": {"Ftp": True, "Sip": True},
-        "InternetServiceProvider": address.isp,
-        "LocalBgp": False,
         "Bandwidth": address.bandwidth,
         "InternetChargeType": address.charge_type,
         "TagSet": [{"Key": key, "Value": value} for key, value in address.tags.items()],
-        "DeadlineDate": None,
-        "InstanceType": instance_type(address),
-        "Egress": address.egress or None,
         "BandwidthPackageId": address.bandwidth_package or None,
     }
 
 
-def instance_type(address: Address) -> str | None:
-    if address.network_interface_id and not address.instance_id:
-        return "ENI"
-    return INSTANCE_TYPES.get(address.instance_id.partition("-")[0])
+def page(rows: Sequence[Row], offset: int, limit: int, *, code: str) -> Sequence[Row]:
+    """Raises Fault with *code* when there is no such page."""
+    if not 1 <= limit <= LONGEST_PAGE:
+        raise Fault(code, f"The Limit is {limit}; it must be from 1 to {LONGEST_PAGE}.")
+    if offset < 0:
+        raise Fault(code, f"The Offset is {offset}; it must not be negative.")
+    return rows[offset : offset + limit]
 
 
 ACTIONS = {"DescribeAddresses": Action(DescribeAddresses, describe, 20)}

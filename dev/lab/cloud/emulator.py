@@ -10,7 +10,6 @@ from random import Random
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from dev.lab.cloud import envelope, faults, policy, products, signature, sts
 from dev.lab.cloud.envelope import Fault
@@ -41,7 +40,6 @@ class Emulator:
 
     def __init__(self, world: World, wall: Callable[[], float]) -> None:
         self.world = world
-        self._foreign = World(replace(world.knobs, instances_exist=False), world.clock)
         self._wall = wall
         self._limits = Limits()
         self._dice = Random(world.knobs.seed + 1)  # noqa: S311 - dice, not secrets
@@ -55,20 +53,19 @@ class Emulator:
         instead = struck and (strike.kind == "RequestLimitExceeded" or not knobs.errors_after_commit)
         body, outcome = (b"", strike.kind) if instead else self._answer(request, request_id)
         delivered = not strike.lost and (instead or not struck)
-        self._note(request, request_id, outcome, bool(delivered))
+        self._note(request, outcome, bool(delivered))
         status, content_type, body = struck or (200, JSON, body)
-        shown_type = knobs.content_type if content_type == JSON else content_type
-        return Reply(body, status, shown_type, strike.lost, strike.delay)
+        return Reply(body, status, content_type, strike.lost, strike.delay)
 
     def _answer(self, request: Request, request_id: str) -> tuple[bytes, str]:
-        world = self._foreign if self.world.knobs.foreign_keys else self.world
         try:
-            with world.advanced() as now:
-                return envelope.success(self._run(world, request, now), request_id), "OK"
+            with self.world.advanced() as now:
+                return envelope.success(self._run(request, now), request_id), "OK"
         except Fault as fault:
             return envelope.failure(fault, request_id), fault.code
 
-    def _run(self, world: World, request: Request, now: float) -> Any:
+    def _run(self, request: Request, now: float) -> Any:
+        world = self.world
         if len(request.body) > LARGEST:
             raise Fault("RequestSizeLimitExceeded", f"The body is longer than {LARGEST} bytes.")
         caller, service = self._caller(request)
@@ -88,8 +85,7 @@ class Emulator:
             return "unsigned", "sts"
         said = signature.claim(request)
         now = self._wall() + self.world.knobs.clock_skew_seconds
-        if self.world.knobs.verify_signatures:
-            signature.verify(request, said, lambda *who: sts.secret_key(self.world, *who), now)
+        signature.verify(request, said, lambda *who: sts.secret_key(self.world, *who), now)
         host = request.headers.get("host", "").partition(".")[0]
         if host in products.PRODUCTS and host != said.service:
             raise Fault(
@@ -97,7 +93,7 @@ class Emulator:
             )
         return said.secret_id, said.service
 
-    def _note(self, request: Request, request_id: str, outcome: str, delivered: bool) -> None:
+    def _note(self, request: Request, outcome: str, delivered: bool) -> None:
         try:
             params = msgspec.json.decode(request.body or b"null")
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -109,7 +105,6 @@ class Emulator:
             outcome=outcome,
             delivered=delivered,
             params=params,
-            request_id=request_id,
         )
         with self.world.lock:
             self.world.log.append(call)

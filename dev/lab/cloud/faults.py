@@ -7,6 +7,8 @@ from random import Random
 
 from dev.lab.cloud.config import Knobs
 
+SLOW_SECONDS = 10.0
+
 
 @dataclass(frozen=True)
 class Strike:
@@ -19,7 +21,7 @@ class Strike:
 
 def strike(knobs: Knobs, action: str, dice: Random) -> Strike:
     if knobs.faulty_actions and action not in knobs.faulty_actions:
-        return Strike(delay=knobs.latency_seconds)
+        return Strike()
     shares = {
         "RequestLimitExceeded": knobs.throttled,
         "InternalError": knobs.internal_errors,
@@ -27,8 +29,8 @@ def strike(knobs: Knobs, action: str, dice: Random) -> Strike:
         "HTML": knobs.html,
     }
     kind = next((kind for kind, share in shares.items() if hits(dice, share)), "")
-    slow = knobs.slow_seconds if hits(dice, knobs.slow) else 0.0
-    return Strike(kind, hits(dice, knobs.lost), knobs.latency_seconds + slow)
+    slow = SLOW_SECONDS if hits(dice, knobs.slow) else 0.0
+    return Strike(kind, hits(dice, knobs.lost), slow)
 
 
 def hits(dice: Random, share: float) -> bool:

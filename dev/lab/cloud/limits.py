@@ -17,12 +17,11 @@ class Limits:
 
     def take(self, knobs: Knobs, action: str, caller: str, documented: float, now: float) -> None:
         """Raises Fault when the window is full."""
-        limit = math.floor(knobs.rates.get(action, documented) * knobs.rate_scale)
+        limit = math.floor(knobs.rates.get(action, documented))
         if not knobs.rate_limits:
             return
         taken = self._taken[action, caller]
-        start = now - 1 if knobs.sliding_windows else math.floor(now)
-        while taken and taken[0] < start:
+        while taken and taken[0] < math.floor(now):
             taken.popleft()
         if len(taken) >= limit:
             raise exceeded(action, len(taken) + 1, limit)

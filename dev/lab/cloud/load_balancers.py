@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from dev.lab.cloud.action import Action
 from dev.lab.cloud.envelope import Fault
-from dev.lab.cloud.faults import hits
-from dev.lab.cloud.request import Filter, Params
+from dev.lab.cloud.request import Params
 from dev.lab.cloud.values import Target
 from dev.lab.cloud.world import World
 
@@ -20,8 +19,6 @@ RULES, TARGETS_OF_RULE, TARGETS, HEAVIEST = 100, 50, 500, 100
 
 class DescribeTargets(Params, frozen=True):
     load_balancer_id: str
-    listener_ids: list[str] | None = None
-    filters: list[Filter] | None = None
 
 
 class DescribeTargetHealth(Params, frozen=True):
@@ -49,12 +46,7 @@ class BatchModifyTargetWeight(Params, frozen=True):
 
 
 def describe(world: World, params: DescribeTargets, region: str) -> dict[str, Any]:
-    if params.filters:
-        raise Fault("InvalidParameter.InvalidFilter", "The emulator has no filters of targets.")
-    wanted = params.listener_ids or ()
-    rows = [
-        each for each in _targets(world, params.load_balancer_id) if not wanted or each.listener in wanted
-    ]
+    rows = _targets(world, params.load_balancer_id)
     return {"Listeners": [_listener(name, targets) for name, targets in _grouped(rows, "listener")]}
 
 
@@ -120,10 +112,9 @@ def modify(world: World, params: BatchModifyTargetWeight, region: str) -> dict[s
     for each in _targets(world, name):
         known[each.listener, each.location, each.instance or each.address, each.port] = each
     changed = [_weighed(rule, target, known) for rule in params.modify_list for target in rule.targets]
-    if world.knobs.load_balancer_busy and any(each.name == name for each in world.weighings):
+    if any(each.name == name for each in world.weighings):
         raise Fault("FailedOperation.ResourceInOperating", f"Another operation is running on `{name}`.")
-    fails = hits(world.dice, world.knobs.weight_fails)
-    world.weigh(name, [] if fails else changed)
+    world.weigh(name, changed)
     return {}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from dev.lab.cloud.envelope import Fault
 from dev.lab.cloud.request import Params
 from dev.lab.cloud.world import World
@@ -34,29 +32,17 @@ class Tag(Params, frozen=True):
     value: str
 
 
-class Prepaid(Params, frozen=True):
-    period: int
-    auto_renew_flag: int = 1
-
-
 class AllocateAddresses(Params, frozen=True):
+    """Its parameters that are not here, of prepaid, dedicated and protected addresses, are not emulated."""
+
     address_count: int = 1
-    internet_service_provider: str = "BGP"
     internet_charge_type: str | None = None
-    ip_charge_type: str | None = msgspec.field(name="IPChargeType", default=None)
     internet_max_bandwidth_out: int | None = None
-    address_charge_prepaid: Prepaid | None = None
     address_type: str = "EIP"
     anycast_zone: str | None = None
-    vip_cluster: list[str] | None = None
-    applicable_for_clb: bool | None = msgspec.field(name="ApplicableForCLB", default=None)
     tags: list[Tag] = []
     bandwidth_package_id: str | None = None
     address_name: str = ""
-    dedicated_cluster_id: str | None = None
-    is_dedicated_address_pool: bool | None = None
-    egress: str | None = None
-    anti_ddos_package_id: str | None = msgspec.field(name="AntiDDoSPackageId", default=None)
     client_token: str | None = None
 
 
@@ -68,7 +54,7 @@ def check_order(world: World, order: AllocateAddresses, region: str) -> None:
     if order.address_count < 1:
         raise Fault("InvalidParameterValue.Range", f"The AddressCount is {order.address_count}; at least 1.")
     _check_permitted(world, order, region)
-    _check_charge(world, order)
+    _check_charge(order)
     _check_tags(world, order)
 
 
@@ -76,19 +62,14 @@ def _check_permitted(world: World, order: AllocateAddresses, region: str) -> Non
     if order.address_type == "AnycastEIP" and not world.knobs.anycast_allowed:
         raise Fault("UnauthorizedOperation.AnycastEip", "The account is not allowed anycast addresses.")
     regions = {"AnycastEIP": OVERSEAS, "HighQualityEIP": HIGH_QUALITY}.get(order.address_type)
-    if world.knobs.region_rules and regions and region not in regions:
+    if regions and region not in regions:
         raise Fault(
             "UnsupportedOperation.UnsupportedRegion", f"There is no {order.address_type} in {region}."
         )
 
 
-def _check_charge(world: World, order: AllocateAddresses) -> None:
+def _check_charge(order: AllocateAddresses) -> None:
     charge, width = order.internet_charge_type, order.internet_max_bandwidth_out
-    if world.knobs.account_type == "LEGACY" and (charge or width):
-        raise Fault(
-            "UnsupportedOperation.UnsupportedLegacyAccount",
-            "A LEGACY account must give neither InternetChargeType nor InternetMaxBandwidthOut.",
-        )
     if charge and charge not in BANDWIDTHS:
         raise Fault(
             "UnsupportedOperation.OfflineChargeType",
@@ -111,13 +92,7 @@ def _check_tags(world: World, order: AllocateAddresses) -> None:
     since = world.clock() - world.knobs.new_tag_seconds
     for tag in order.tags:
         made = world.made_tags.get((tag.key, tag.value))
-        if (made is None or made > since) and not world.knobs.allocation_creates_tags:
+        if made is None or made > since:
             raise Fault(
                 "InvalidParameterValue.TagNotExisted", f"The tag `{tag.key}:{tag.value}` does not exist."
             )
-
-
-def make_tags(world: World, order: AllocateAddresses) -> None:
-    """Those that do not exist, where allocation creates them."""
-    for tag in order.tags:
-        world.made_tags.setdefault((tag.key, tag.value), world.clock())

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from dev.lab.cloud import (
     addresses,
-    bandwidth,
     binding,
     describe,
     instances,
@@ -44,7 +43,7 @@ class Product:
 PRODUCTS = {
     "vpc": Product(
         "2017-03-12",
-        {**addresses.ACTIONS, **bandwidth.ACTIONS, **binding.ACTIONS, **describe.ACTIONS, **quotas.ACTIONS},
+        {**addresses.ACTIONS, **binding.ACTIONS, **describe.ACTIONS, **quotas.ACTIONS},
     ),
     "cvm": Product("2017-03-12", instances.ACTIONS),
     "clb": Product("2018-03-17", load_balancers.ACTIONS),

@@ -9,7 +9,7 @@ from dev.lab.cloud.config import Knobs
 from dev.lab.cloud.envelope import Fault
 from dev.lab.cloud.request import Params
 from dev.lab.cloud.signature import utc_date
-from dev.lab.cloud.values import WAN_IP, Address
+from dev.lab.cloud.values import WAN_IP
 from dev.lab.cloud.world import World
 
 
@@ -17,8 +17,8 @@ class DescribeAddressQuota(Params, frozen=True):
     pass
 
 
-def spend(world: World, region: str, kind: str, count: int) -> None:
-    """Raises Fault when the region has no room for as many more of this type."""
+def spend(world: World, region: str, count: int) -> None:
+    """Raises Fault when the region has no room for as many more."""
     day = (region, utc_date(world.clock()))
     if world.applied[day] + count > daily(world.knobs):
         raise Fault(
@@ -26,7 +26,7 @@ def spend(world: World, region: str, kind: str, count: int) -> None:
             f"{world.applied[day]} addresses were applied for today; the quota is {daily(world.knobs)}.",
         )
     used = total(world, region)
-    if _counts(world.knobs, kind) and used + count > world.knobs.quota_total:
+    if used + count > world.knobs.quota_total:
         raise Fault(
             "AddressQuotaLimitExceeded",
             f"There are {used} addresses in {region}; the quota is {world.knobs.quota_total}.",
@@ -46,25 +46,15 @@ def describe(world: World, _: DescribeAddressQuota, region: str) -> dict[str, An
 
 
 def total(world: World, region: str) -> int:
-    return sum(_is_counted(world.knobs, address, region) for address in world.history.all())
+    return sum(each.region == region and each.type != WAN_IP for each in world.history.all())
 
 
 def daily(knobs: Knobs) -> int:
     return 2 * knobs.quota_total if knobs.quota_daily is None else knobs.quota_daily
 
 
-def _is_counted(knobs: Knobs, address: Address, region: str) -> bool:
-    return address.region == region and address.type != WAN_IP and _counts(knobs, address.type)
-
-
-def _counts(knobs: Knobs, kind: str) -> bool:
-    return knobs.anycast_in_quota or kind != "AnycastEIP"
-
-
 def _row(name: str, current: int, limit: int, region: str) -> dict[str, Any]:
     return {"QuotaId": name, "QuotaCurrent": current, "QuotaLimit": limit, "QuotaGroup": region}
 
 
-ACTIONS = {
-    "DescribeAddressQuota": Action(DescribeAddressQuota, describe, 10),
-}
+ACTIONS = {"DescribeAddressQuota": Action(DescribeAddressQuota, describe, 10)}

@@ -55,9 +55,9 @@ class Remote:
         finally:
             self.turn(**{name: before[name] for name in knobs})
 
-    def add_instance(self, instance_id: str, **how: Any) -> None:
-        """One more, or the same one changed; *how* are the other fields of an Instance."""
-        self._ask("POST", "instances", {"id": instance_id, **how})
+    def add_instance(self, instance_id: str, state: str = "RUNNING") -> None:
+        """One more, or the same one in another state."""
+        self._ask("POST", "instances", {"id": instance_id, "state": state})
 
     def end_instance(self, instance_id: str) -> None:
         """As its termination does: its elastic address is unbound."""

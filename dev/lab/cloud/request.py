@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from typing import TypeVar
 
 import msgspec
 
@@ -45,36 +44,11 @@ class Request:
     def read(self, kind: type[P]) -> P:
         """Raises Fault for parameters that the action does not know, misses, or wants in another type."""
         try:
-            if self.method == "GET":
-                return msgspec.convert(unflattened(parse_qsl(self.query, True)), kind, strict=False)
             return msgspec.json.decode(self.body or b"{}", type=kind)
         except msgspec.ValidationError as error:
             raise _fault(str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Fault("InvalidParameter", f"The request's body is not JSON: {error}.") from None
-
-
-def unflattened(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """``A.0.B=x`` is ``{"A": [{"B": "x"}]}``; the order of a list's items is that of their numbers."""
-    tree: dict[str, Any] = {}
-    for name, value in pairs:
-        *outer, last = name.split(".")
-        place = tree
-        for part in outer:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
-                raise Fault("InvalidParameter", f"The parameter `{name}` contradicts another one.")
-        place[last] = value
-    return {name: _listed(value) for name, value in tree.items()}
-
-
-def _listed(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    inner = {name: _listed(item) for name, item in value.items()}
-    if all(name.isdecimal() for name in inner):
-        return [inner[name] for name in sorted(inner, key=int)]
-    return inner
 
 
 def _fault(message: str) -> Fault:

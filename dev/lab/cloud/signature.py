@@ -18,7 +18,6 @@ AUTHORIZATION = re.compile(
     ALGORITHM + r"\s+Credential=([^/,\s]+)/(\d{4}-\d\d-\d\d)/(\w+)/tc3_request,\s*"
     r"SignedHeaders=([a-z0-9;-]+),\s*Signature=([0-9a-f]{64})"
 )
-UNSIGNED = "UNSIGNED-PAYLOAD"
 
 Secrets = Callable[[str, str], str]
 """From secret id and session token to the secret key; raises Fault for unknown ones."""
@@ -84,8 +83,7 @@ def string_to_sign(request: Request, said: Claim) -> str:
 
 def canonical(request: Request, signed_headers: tuple[str, ...]) -> str:
     headers = "".join(f"{name}:{request.headers.get(name, '').strip().lower()}\n" for name in signed_headers)
-    unsigned = request.headers.get("x-tc-content-sha256") == UNSIGNED
-    payload = hashlib.sha256(UNSIGNED.encode() if unsigned else request.body).hexdigest()
+    payload = hashlib.sha256(request.body).hexdigest()
     lines = [request.method, request.path, request.query, headers, ";".join(signed_headers), payload]
     return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from dev.lab.cloud.request import Params
 from dev.lab.cloud.values import Session
 from dev.lab.cloud.world import World
 
-LONGEST = 43_200
+LONGEST, ROLE_SECONDS = 43_200, 7200
 
 
 class AssumeRoleWithWebIdentity(Params, frozen=True):
@@ -25,9 +25,7 @@ class AssumeRoleWithWebIdentity(Params, frozen=True):
 
 
 def assume_role(world: World, params: AssumeRoleWithWebIdentity, _: str) -> dict[str, Any]:
-    accepted = world.knobs.web_identity_tokens
-    token = params.web_identity_token.strip()
-    if not token or (accepted and token not in accepted):
+    if not params.web_identity_token.strip():
         raise Fault("InvalidParameter.WebIdentityTokenError", "The web identity's token is not accepted.")
     if not 1 <= params.duration_seconds <= LONGEST:
         raise Fault("InvalidParameter", f"DurationSeconds is {params.duration_seconds}; 1 to {LONGEST}.")
@@ -38,15 +36,15 @@ def assume_role(world: World, params: AssumeRoleWithWebIdentity, _: str) -> dict
 
 def of_role(world: World) -> bytes:
     """What an instance's metadata service says of its role."""
-    secret_id, session = new_session(world, world.knobs.session_seconds)
+    secret_id, session = new_session(world, ROLE_SECONDS)
     credentials = {"Token": session.token, "TmpSecretId": secret_id, "TmpSecretKey": session.secret_key}
     return msgspec.json.encode({**credentials, **_end(session), "Code": "Success"})
 
 
 def new_session(world: World, seconds: float) -> tuple[str, Session]:
-    key, token = world.names.new_id("key"), world.names.new_id("token")
+    key, token = world.new_id("key"), world.new_id("token")
     session = Session(secret_key=key, token=token, expires=world.clock() + seconds)
-    secret_id = world.names.new_id("AKIDsession")
+    secret_id = world.new_id("AKIDsession")
     world.sessions[secret_id] = session
     return secret_id, session
 

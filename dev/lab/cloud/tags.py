@@ -8,7 +8,6 @@ from typing import Any
 
 from dev.lab.cloud.action import Action
 from dev.lab.cloud.envelope import Fault
-from dev.lab.cloud.paging import aligned
 from dev.lab.cloud.request import Params
 from dev.lab.cloud.world import World
 
@@ -16,7 +15,6 @@ BATCH = 10
 LONGEST_KEY, LONGEST_VALUE = 127, 255
 ALLOWED = re.compile(r"[\w +\-=.:/@()\[\],;><]*")
 RESERVED = ("qcs:", "project", "项目")
-DESCRIBED = 1000
 
 
 class Tag(Params, frozen=True):
@@ -28,41 +26,28 @@ class Tags(Params, frozen=True):
     tags: list[Tag]
 
 
-class DescribeTags(Params, frozen=True):
-    tag_key: str | None = None
-    tag_value: str | None = None
-    tag_keys: list[str] | None = None
-    offset: int = 0
-    limit: int = 15
-    create_uin: int | None = None
-    show_project: int | None = None
+def create(world: World, params: Tags, _: str) -> dict[str, Any]:
+    def make(tag: Tag) -> None:
+        check_new(world, tag)
+        world.made_tags[tag.tag_key, tag.tag_value] = world.clock()
+
+    return _each(world, params.tags, check_new, make)
 
 
-def create(world: World, tag: Tag, _: str) -> dict[str, Any]:
-    check_new(world, tag)
-    world.made_tags[tag.tag_key, tag.tag_value] = world.clock()
-    return {}
+def delete(world: World, params: Tags, _: str) -> dict[str, Any]:
+    def remove(tag: Tag) -> None:
+        _check_unused(world, tag)
+        del world.made_tags[tag.tag_key, tag.tag_value]
 
-
-def create_all(world: World, params: Tags, region: str) -> dict[str, Any]:
-    return _each(world, params.tags, check_new, lambda tag: create(world, tag, region))
-
-
-def delete(world: World, tag: Tag, _: str) -> dict[str, Any]:
-    _check_unused(world, tag)
-    del world.made_tags[tag.tag_key, tag.tag_value]
-    return {}
-
-
-def delete_all(world: World, params: Tags, region: str) -> dict[str, Any]:
-    return _each(world, params.tags, _check_unused, lambda tag: delete(world, tag, region))
+    return _each(world, params.tags, _check_unused, remove)
 
 
 def _each(
     world: World, tags: Sequence[Tag], check: Callable[[World, Tag], None], do: Callable[[Tag], object]
 ) -> dict[str, Any]:
     """All or none, or as far as it goes: as the knob says."""
-    check_batch(tags)
+    if not 1 <= len(tags) <= BATCH:
+        raise Fault("LimitExceeded.TagNumPerRequest", f"There are {len(tags)} tags; from 1 to {BATCH}.")
     if world.knobs.tag_batches_atomic:
         for tag in tags:
             check(world, tag)
@@ -75,11 +60,6 @@ def _each(
     if faults:
         raise faults[0]
     return {}
-
-
-def check_batch(tags: Sequence[object]) -> None:
-    if not 1 <= len(tags) <= BATCH:
-        raise Fault("LimitExceeded.TagNumPerRequest", f"There are {len(tags)} tags; from 1 to {BATCH}.")
 
 
 def check_new(world: World, tag: Tag) -> None:
@@ -136,31 +116,4 @@ def _is_used(world: World, pair: tuple[str, str]) -> bool:
     )
 
 
-def describe(world: World, params: DescribeTags, _: str) -> dict[str, Any]:
-    keys = params.tag_keys or ([params.tag_key] if params.tag_key else None)
-    found = [
-        pair
-        for pair in sorted(world.made_tags)
-        if (keys is None or pair[0] in keys) and params.tag_value in (None, pair[1])
-    ]
-    rows = aligned(found, params.offset, params.limit, most=DESCRIBED)
-    return {
-        "TotalCount": len(found),
-        "Offset": params.offset,
-        "Limit": params.limit,
-        "Tags": [_row(world, pair) for pair in rows],
-    }
-
-
-def _row(world: World, pair: tuple[str, str]) -> dict[str, Any]:
-    can_delete = int(not _is_used(world, pair))
-    return {"TagKey": pair[0], "TagValue": pair[1], "CanDelete": can_delete, "Category": "Custom"}
-
-
-ACTIONS = {
-    "CreateTag": Action(Tag, create, 20),
-    "CreateTags": Action(Tags, create_all, 20),
-    "DeleteTag": Action(Tag, delete, 20),
-    "DeleteTags": Action(Tags, delete_all, 20),
-    "DescribeTags": Action(DescribeTags, describe, 60),
-}
+ACTIONS = {"CreateTags": Action(Tags, create, 20), "DeleteTags": Action(Tags, delete, 20)}

@@ -1,4 +1,5 @@
-"""Asynchronous tasks and when each ends."""
+"""Asynchronous tasks, when each ends, and the states of their addresses: CREATING, UNBIND, BINDING, BIND, UNBINDING,
+OFFLINING, gone."""
 
 from __future__ import annotations
 
@@ -6,9 +7,31 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dev.lab.cloud.values import Kind, Task
+from msgspec.structs import replace
+
+from dev.lab.cloud.values import Address, Kind, Status, Task
 
 FIRST = 61_531_428
+MEANWHILE: dict[Kind, Status] = {
+    "allocate": "CREATING",
+    "bind": "BINDING",
+    "unbind": "UNBINDING",
+    "release": "OFFLINING",
+}
+
+
+def begun(kind: Kind, address: Address) -> Address:
+    """As the address is while the task runs."""
+    return replace(address, status=MEANWHILE.get(kind, address.status))
+
+
+def ended(kind: Kind, address: Address, well: bool) -> Address | None:
+    """As it is when the task has ended, well or not; None when it is gone."""
+    if kind == "bandwidth":
+        return address
+    if kind == "release":
+        return None
+    return replace(address, status="BIND" if kind == "bind" and well else "UNBIND")
 
 
 class Tasks:

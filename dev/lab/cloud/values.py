@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from dev.lab.cloud.request import Params
+
 Status = Literal["CREATING", "BINDING", "BIND", "BIND_ENI", "UNBINDING", "UNBIND", "OFFLINING"]
 Kind = Literal["allocate", "bind", "unbind", "release", "bandwidth"]
 Result = Literal["RUNNING", "SUCCESS", "FAILED"]
@@ -30,12 +32,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     instance_id: str = ""
     """Of its binding; of the last one when the address is not bound."""
     network_interface_id: str = ""
-    private_ip: str = ""
     bandwidth: int = 1
     charge_type: str = "TRAFFIC_POSTPAID_BY_HOUR"
-    isp: str = "BGP"
-    zone: str = ""
-    egress: str = ""
     bandwidth_package: str = ""
     blocked: bool = False
     arrears: bool = False
@@ -43,16 +41,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str
-    private_ip: str = ""
-    public_ip: str | None = None
-    """An ordinary one, which shows as an address of type WanIP."""
-    region: str = ""
-    """Empty: of every region."""
-    name: str = ""
     state: str = "RUNNING"
-    stop_charging: bool = False
-    vpc_id: str = "vpc-emulated"
-    zone: str = ""
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -62,7 +51,14 @@ class Task(msgspec.Struct, kw_only=True):
     due: float
     result: Result = "RUNNING"
     fails: bool = False
-    wan_ip_after: bool = False
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The first answer to a ClientToken."""
+
+    params: Params
+    response: Mapping[str, Any]
+    at: float
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,4 +103,3 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     delivered: bool
     """Whether the caller got the outcome."""
     params: Any
-    request_id: str

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import string
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from ipaddress import IPv4Address
+from itertools import count
 from random import Random
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from dev.lab.cloud.calls import counted, new_log
 from dev.lab.cloud.config import Knobs
 from dev.lab.cloud.history import History
-from dev.lab.cloud.lifecycle import begun, ended
-from dev.lab.cloud.names import Names
-from dev.lab.cloud.tasks import Tasks
-from dev.lab.cloud.tokens import Replays
+from dev.lab.cloud.tasks import Tasks, begun, ended
 from dev.lab.cloud.values import (
     BOUND,
     WAN_IP,
     Address,
+    Answered,
     Call,
     Instance,
     Kind,
@@ -34,7 +34,11 @@ from dev.lab.cloud.values import (
 )
 
 REGION = "ap-singapore"
-"""The region of the WanIP of an instance without a region."""
+LETTERS = string.ascii_lowercase + string.digits
+PUBLIC = IPv4Address("198.18.0.0")
+"""With /15 it is for benchmarks of networks, and is assigned to no host."""
+KEPT = 200_000
+"""Calls of the log."""
 
 
 class World:
@@ -44,7 +48,7 @@ class World:
         self.knobs = knobs
         self.clock = clock
         self.dice = Random(knobs.seed)  # noqa: S311 - dice, not secrets
-        self.names = Names(self.dice)
+        self._numbers = count(1)
         self.lock = threading.RLock()
         self.history: History[Address] = History()
         self.fleet: dict[str, Instance] = {}
@@ -57,9 +61,16 @@ class World:
         self.load_balancers: dict[str, dict[str, Target]] = {}
         """Their targets, by keys."""
         self.weighings: list[Weighing] = []
-        self.replays = Replays()
+        self.answered: dict[tuple[str, str], Answered] = {}
+        """By region and ClientToken."""
         self.sessions: dict[str, Session] = {}
-        self.log = new_log()
+        self.log: deque[Call] = deque(maxlen=KEPT)
+
+    def new_id(self, prefix: str) -> str:
+        return f"{prefix}-{''.join(self.dice.choices(LETTERS, k=8))}"
+
+    def new_ip(self) -> str:
+        return str(PUBLIC + next(self._numbers))
 
     @contextmanager
     def advanced(self) -> Iterator[float]:
@@ -106,9 +117,11 @@ class World:
         well = not task.fails
         for before in filter(None, map(self.history.get, task.addresses)):
             well = well and (task.kind != "bind" or self._may_be_bound(before))
-            self._put(before.id, ended(task.kind, before, well), task.due)
-            if well:
-                self._settle_wan_ip(task, self.fleet.get(before.instance_id))
+            after = ended(task.kind, before, well)
+            if after is None:
+                self.history.end(before.id, task.due)
+            else:
+                self.history.put(before.id, after, task.due)
         task.result = "SUCCESS" if well else "FAILED"
 
     def _may_be_bound(self, address: Address) -> bool:
@@ -120,37 +133,6 @@ class World:
     def _is_bound_to(self, address: Address, instance_id: str) -> bool:
         return address.instance_id == instance_id and address.status in BOUND and address.type != WAN_IP
 
-    def _settle_wan_ip(self, task: Task, instance: Instance | None) -> None:
-        if task.kind == "bind" and instance and instance.public_ip:
-            self._show(replace(instance, public_ip=None), task.due)
-        elif task.kind == "unbind" and task.wan_ip_after and instance:
-            self._show(replace(instance, public_ip=self.names.new_ip()), task.due)
-
-    def _put(self, address_id: str, address: Address | None, at: float) -> None:
-        if address is None:
-            self.history.end(address_id, at)
-        else:
-            self.history.put(address_id, address, at)
-
-    def _show(self, instance: Instance, at: float) -> None:
-        """The instance as it is from now on, and its ordinary public address, if it has one."""
-        self.fleet[instance.id] = instance
-        for address in list(self.history.all()):
-            if address.type == WAN_IP and address.instance_id == instance.id:
-                self.history.end(address.id, at)
-        if instance.public_ip:
-            wan_ip = Address(
-                id=self.names.new_id("wanip"),
-                ip=instance.public_ip,
-                region=instance.region or REGION,
-                created=at,
-                type=WAN_IP,
-                status="BIND",
-                instance_id=instance.id,
-                private_ip=instance.private_ip,
-            )
-            self.history.put(wan_ip.id, wan_ip, at)
-
     def instance(self, instance_id: str) -> Instance | None:
         """Also one that was not added, when the knobs say that such instances exist."""
         found = self.fleet.get(instance_id)
@@ -158,30 +140,28 @@ class World:
             return Instance(id=instance_id, state="RUNNING" if self.knobs.instances_run else "STOPPING")
         return found
 
-    def add_instance(
-        self, instance_id: str, private_ip: str = "", public_ip: str | None = None, **how: Any
-    ) -> Instance:
-        """One more, or the same one changed; *how* are the other fields of an Instance."""
-        instance = Instance(id=instance_id, private_ip=private_ip, public_ip=public_ip, **how)
-        with self.advanced() as now:
+    def add_instance(self, instance_id: str, state: str = "RUNNING") -> Instance:
+        """One more, or the same one in another state."""
+        with self.advanced():
             self.ended_instances.discard(instance_id)
-            self._show(instance, now)
+            self.fleet[instance_id] = instance = Instance(id=instance_id, state=state)
         return instance
 
     def end_instance(self, instance_id: str) -> None:
         """As its termination does: its ordinary address goes with it, its elastic one is unbound."""
         with self.advanced() as now:
-            self._show(Instance(id=instance_id), now)
-            del self.fleet[instance_id]
+            self.fleet.pop(instance_id, None)
             self.ended_instances.add(instance_id)
             for address in list(self.history.all()):
-                if self._is_bound_to(address, instance_id) and self.knobs.instance_end_unbinds:
+                if address.type == WAN_IP and address.instance_id == instance_id:
+                    self.history.end(address.id, now)
+                elif self._is_bound_to(address, instance_id) and self.knobs.instance_end_unbinds:
                     self.history.put(address.id, replace(address, status="UNBIND"), now)
 
     def add_address(self, **how: Any) -> Address:
         """Add an address as another user would; *how* are fields of an Address."""
         with self.advanced() as now:
-            fresh = {"id": self.names.new_id("eip"), "ip": self.names.new_ip(), "region": REGION}
+            fresh = {"id": self.new_id("eip"), "ip": self.new_ip(), "region": REGION}
             address = msgspec.convert({**fresh, "created": now, **how}, Address)
             for pair in address.tags.items():
                 self.made_tags.setdefault(pair, now)
@@ -220,4 +200,7 @@ class World:
 
     def count(self) -> dict[str, dict[str, int]]:
         """Calls by action and outcome, as ``{"AllocateAddresses": {"OK": 3}}``."""
-        return counted(self.calls)
+        table: dict[str, dict[str, int]] = {}
+        for (action, outcome), number in Counter((each.action, each.outcome) for each in self.calls).items():
+            table.setdefault(action, {})[outcome] = number
+        return table
