@@ -109,7 +109,7 @@ actionlint: $(STAMP) ## Check the workflows
 manifests: $(STAMP) ## Render deploy/install.yaml, and what each set of values in tests/data/renders changes
 	@$(RUN) -m dev.lab.manifests
 
-bench: $(STAMP) programs ## Measure against baselines, and write docs/contributing/storm.md: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
+bench: $(STAMP) programs ## Measure against baselines: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
 	@$(RUN) -m dev.bench$(if $(BASE),.compare $(BASE)) $(SUITE)
 
 hostile: $(STAMP) programs ## Attack a webhook server with 1,000 clients, on loopback: what does a good client have of it?

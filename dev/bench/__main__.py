@@ -31,14 +31,10 @@ SUITES: dict[str, ModuleType] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 when a suite could not run. A target that was missed is shown, and is no failure."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    loads = _loads(options)
-    if loads and options.suite != "ip_reservation":
-        parser.error("--concurrency and --rounds are for the suite ip_reservation alone")
+    options = _parser().parse_args(arguments)
     try:
         for name in [options.suite] if options.suite else SUITES:
-            run(name, quick=options.quick, **loads)
+            run(name, quick=options.quick)
     except (LabError, KubeError, WatchLost, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -48,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(name: str, *, quick: bool, **loads: int | Sequence[int]) -> None:
+def run(name: str, *, quick: bool) -> None:
     out, begin = Console(width=None if sys.stdout.isatty() else WIDTH), time.monotonic()
-    figures = SUITES[name].run(_progress(begin), quick=quick, **loads)
+    figures = SUITES[name].run(_progress(begin), quick=quick)
     path = report.write(name, figures)
     out.print(report.table(name, figures))
     for line in report.verdicts(figures):
@@ -70,22 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick", action="store_true", help="with small numbers, to try it out: the figures say little"
     )
-    parser.add_argument(
-        "--concurrency",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="of ip_reservation: one round with so many deletions at once each, in place of its rounds",
-    )
-    parser.add_argument(
-        "--rounds", type=int, metavar="N", help="of ip_reservation: so many, in place of three"
-    )
     return parser
-
-
-def _loads(options: argparse.Namespace) -> dict[str, int | Sequence[int]]:
-    given = {"concurrency": options.concurrency, "rounds": options.rounds}
-    return {name: value for name, value in given.items() if value}
 
 
 if __name__ == "__main__":

@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 from calico.reservations import Reservations
-from dev.bench import report
-from dev.bench.ip_reservation import page, server
+from dev.bench.ip_reservation import server
 from dev.bench.ip_reservation.allocator import POOL, ipam
 from dev.bench.ip_reservation.deployments import NAMESPACES
 from dev.bench.ip_reservation.figures import figures
@@ -32,21 +30,19 @@ QUICK_LOADS = (Load(20, 1), Load(50, 64, rate=50), Load(200, 64))
 REQUESTS, QUICK_REQUESTS = 4000, 500
 # The chart's defaults, but that servers which are switched off in turn have no clients to drain.
 VALUES = {"webhook": {"preStopSleep": "1s", "drainPeriod": "0s"}}
-DOCS = Path(__file__).parents[3] / "docs"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Each of *loads* in each round, quiet and *busy*; *requests* are for the server alone."""
+    """Each of *loads* in each round, quiet and busy; *requests* are for the server alone."""
 
     loads: Sequence[Load] = LOADS
     rounds: int = ROUNDS
     requests: int = REQUESTS
-    busy: Sequence[bool] = (False, True)
 
     @property
     def settings(self) -> list[Setting]:
-        both = [Setting(load, busy) for busy, load in product(self.busy, self.loads)]
+        both = [Setting(load, busy) for busy, load in product((False, True), self.loads)]
         return [*both, *self._storms(allocating=True)]
 
     def of(self, variant: Variant) -> list[Setting]:
@@ -59,40 +55,20 @@ class Plan:
         return [Setting(load, allocating=allocating) for load in self.loads if load.is_storm][:1]
 
 
-def run(
-    progress: Callable[[str], None],
-    *,
-    quick: bool = False,
-    concurrency: Sequence[int] = (),
-    rounds: int = 0,
-) -> list[Figure]:
-    """About three quarters of an hour; *quick* is for trying it out, its figures say little.
-
-    With *concurrency*, one quiet round of 1,000 deletions with so many at once each, and no page.
-    """
-    plan = _plan(quick, concurrency, rounds)
+def run(progress: Callable[[str], None], *, quick: bool = False) -> list[Figure]:
+    """About three quarters of an hour; *quick* is for trying it out, its figures say little."""
+    plan = Plan(QUICK_LOADS, 1, QUICK_REQUESTS) if quick else Plan()
     with running(calico=None, chart=False, nodes=1, kwok_nodes=NODES, progress=progress) as lab:
         progress("installing Calico's definitions and the chart")
         lab.kubectl("apply", "--server-side", "-f", str(binaries.calico_crds()))
         install.install_chart(lab, VALUES)
         ipam(lab, "pool", *POOL)
         found = rows(list(_runs(lab, plan, progress)))
-        measured_figures = figures(found, plan.settings)
-        if concurrency:
-            return measured_figures
         progress("asking the servers alone")
-        measured_figures += server.figures(lab, rounds=plan.rounds, requests=plan.requests)
-    written = page.write(found, plan.settings, measured_figures, report.DIRECTORY if quick else DOCS)
-    progress(f"{written} is written")
-    return measured_figures
-
-
-def _plan(quick: bool, concurrency: Sequence[int], rounds: int) -> Plan:
-    if concurrency:
-        return Plan([Load(1000, each) for each in concurrency], rounds or 1, busy=[False])
-    if quick:
-        return Plan(QUICK_LOADS, rounds or 1, QUICK_REQUESTS)
-    return Plan(rounds=rounds or ROUNDS)
+        return [
+            *figures(found, plan.settings),
+            *server.figures(lab, rounds=plan.rounds, requests=plan.requests),
+        ]
 
 
 def _runs(lab: Lab, plan: Plan, progress: Callable[[str], None]) -> Iterator[Run]:

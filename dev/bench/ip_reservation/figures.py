@@ -71,7 +71,7 @@ def _of_setting(found: Rows, setting: Setting) -> Iterator[Figure]:
 def _of_storm(found: Rows, setting: Setting) -> Iterator[Figure]:
     yield _against(found, setting, WALL, NONE, WALL_TO_NONE[setting.busy])
     yield _against(found, setting, WALL, NO_OP_CONDITIONS, WALL_TO_NO_OP)
-    if found.get(setting, NO_OP, WALL):
+    if (str(setting), NO_OP, WALL) in found:
         yield _against(found, setting, WALL, NO_OP)
     yield _against(found, setting, WALL, NONE, ours=NO_OP_CONDITIONS)
     for measure in (P50, P99):
@@ -104,8 +104,8 @@ def _of_ahead(found: Rows, setting: Setting) -> Iterator[Figure]:
 
 def _cpu(found: Rows, setting: Setting, variant: str = OURS, at_most: float = CPU_TO_NONE) -> Figure:
     """With what ours leaves for later, less what the same cluster uses at rest."""
-    ours, later = found[setting, variant, CPU].values, found[setting, variant, CPU_LATER].values
-    none, rest = found[setting, NONE, CPU].values, found[setting, NONE, CPU_LATER].values
+    ours, later = found[str(setting), variant, CPU], found[str(setting), variant, CPU_LATER]
+    none, rest = found[str(setting), NONE, CPU], found[str(setting), NONE, CPU_LATER]
     what, _, unit = CPU.partition(", ")
     name = f"{setting}: {what} with what it does later, {variant} against {NONE}"
     values = [during + after - idle for during, after, idle in zip(ours, later, rest, strict=True)]
@@ -114,8 +114,8 @@ def _cpu(found: Rows, setting: Setting, variant: str = OURS, at_most: float = CP
 
 def _of_allocator(found: Rows, setting: Setting, variant: str = OURS) -> Iterator[Figure]:
     """The storm alone, without a webhook, takes cores from the allocator: both ratios are shown."""
-    during = found[setting, variant, ASSIGNED].values
-    without, before = found[setting, NONE, ASSIGNED].values, found[setting, variant, ASSIGNED_BEFORE].values
+    during = found[str(setting), variant, ASSIGNED]
+    without, before = found[str(setting), NONE, ASSIGNED], found[str(setting), variant, ASSIGNED_BEFORE]
     name = f"{setting}: Calico's allocator for one IP, {variant}"
     yield of_rounds(f"{name}, storm against rest", "ms", during, before, at_most=ALLOCATING)
     yield of_rounds(f"{name}, storm against one without webhook", "ms", during, without)
@@ -123,9 +123,9 @@ def _of_allocator(found: Rows, setting: Setting, variant: str = OURS) -> Iterato
 
 def _counts(found: Rows, settings: Sequence[Setting]) -> Iterator[Figure]:
     both = [(each, variant) for each in settings for variant in (OURS, AHEAD)]
-    pods = sum(each.load.size * len(found[each, variant, WALL].values) for each, variant in both)
+    pods = sum(each.load.size * len(found[str(each), variant, WALL]) for each, variant in both)
     for measure in (REFUSED, LOST):
-        count = sum(sum(found[each, variant, measure].values) for each, variant in both)
+        count = sum(sum(found[str(each), variant, measure]) for each, variant in both)
         yield figure(f"all {pods:,} deletions: {measure}", count, "", at_most=0)
 
 
@@ -134,13 +134,13 @@ def _against(
 ) -> Figure:
     what, _, unit = measure.partition(", ")
     name = f"{setting}: {what}, {ours} against {baseline}"
-    values = found[setting, ours, measure].values
-    return of_rounds(name, unit, values, found[setting, baseline, measure].values, at_most=at_most)
+    values = found[str(setting), ours, measure]
+    return of_rounds(name, unit, values, found[str(setting), baseline, measure], at_most=at_most)
 
 
 def _value(
     found: Rows, setting: Setting, measure: str, at_most: float | None = None, ours: str = OURS
 ) -> Figure:
     what, _, unit = measure.partition(", ")
-    value = median(found[setting, ours, measure].values)
+    value = median(found[str(setting), ours, measure])
     return figure(f"{setting}: {what}, {ours}", value, unit, at_most=at_most)

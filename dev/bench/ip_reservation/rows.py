@@ -1,12 +1,10 @@
-"""What the runs say, round by round: one row for each setting, variant and measure."""
+"""What the runs say, round by round, by setting, variant and measure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, median
-
-import msgspec
 
 from dev.bench.arithmetic import total
 from dev.bench.ip_reservation.runs import CALLS, CLUSTER, DURATION, REQUESTS, SETTLE, Counted, Run
@@ -30,32 +28,8 @@ ASSIGNED, ASSIGNED_BEFORE = "Calico's allocator, ms", "Calico's allocator before
 SERVER_MEMORY, LEADER_MEMORY = "memory of a webhook server, MiB", "memory of the leader, MiB"
 
 
-class Row(msgspec.Struct, frozen=True):
-    """*values* are those of the rounds, in turn."""
-
-    setting: str
-    variant: str
-    measure: str
-    values: list[float]
-
-    @property
-    def median(self) -> float:
-        return median(self.values)
-
-
-class Rows:
-    """All rows, by setting, variant and measure."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.all = rows
-        self._found = {(each.setting, each.variant, each.measure): each for each in rows}
-
-    def get(self, setting: object, variant: str, measure: str) -> Row | None:
-        return self._found.get((str(setting), variant, measure))
-
-    def __getitem__(self, key: tuple[object, str, str]) -> Row:
-        setting, variant, measure = key
-        return self._found[str(setting), variant, measure]
+Rows = Mapping[tuple[str, str, str], list[float]]
+"""The values of the rounds, in turn, by setting, variant and measure."""
 
 
 def quantile_of(values: Sequence[float], share: float) -> float:
@@ -143,16 +117,12 @@ OF_OURS: dict[str, Callable[[Run], float]] = {
 
 
 def rows(runs: Sequence[Run]) -> Rows:
-    """Measures of which a variant has no values have no row."""
-    groups: dict[tuple[str, str], list[Run]] = {}
+    """Without those of which a variant has no values."""
+    found: dict[tuple[str, str, str], list[float]] = {}
     for run in runs:
-        groups.setdefault((str(run.setting), run.variant.name), []).append(run)
-    found = [
-        Row(setting, variant, measure, [float(value(run)) for run in group])
-        for (setting, variant), group in groups.items()
-        for measure, value in _measures(variant).items()
-    ]
-    return Rows([row for row in found if not all(map(math.isnan, row.values))])
+        for measure, value in _measures(run.variant.name).items():
+            found.setdefault((str(run.setting), run.variant.name, measure), []).append(float(value(run)))
+    return {key: values for key, values in found.items() if not all(map(math.isnan, values))}
 
 
 def _measures(variant: str) -> dict[str, Callable[[Run], float]]:
