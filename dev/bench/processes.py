@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dev.lab import processes
 from dev.lab.session import Lab
-from kube.client import Client, Resource
+from kube.client import Client
+from kube.resources import PODS
 
-PODS = Resource("", "v1", "pods")
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MIB = 1024 * 1024

@@ -11,14 +11,12 @@ from api.anycast_ip import is_tainted
 from api.elasticity import GATE, LOCAL_REPLICAS
 from api.ingress_daemonset import INGRESS_DAEMONSETS, KIND
 from cli.installation import POLICIES
-from dev.lab.nodes import NODES
 from dev.lab.waiting import until
 from kube.client import Client, Resource
 from kube.errors import ApiError, Invalid, NotFound
+from kube.resources import NAMESPACES, NODES, PODS
 from kube.types import Node
 
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
-PODS = Resource("", "v1", "pods")
 WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
 )

@@ -19,7 +19,7 @@ from dev.lab.session import Lab
 from dev.lab.waiting import until
 from kube.client import Client, Resource
 from kube.errors import AlreadyExists
-from kube.resources import CONFIG_MAPS
+from kube.resources import CONFIG_MAPS, NAMESPACES, PODS
 
 CRDS = Path(__file__).parent / "crds"
 CHART = Path(__file__).parents[2] / "charts" / "drawbridge"
@@ -31,9 +31,7 @@ GROUPS = {
     "crd.projectcalico.org/v1": ("crd.projectcalico.org",),
     "both": ("projectcalico.org", "crd.projectcalico.org"),
 }
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 SECRETS = Resource("", "v1", "secrets")
-PODS = Resource("", "v1", "pods")
 DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 

@@ -11,12 +11,12 @@ from zlib import crc32
 
 from dev.lab.kwokctl import KWOK
 from dev.lab.waiting import until
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import NotFound
+from kube.resources import NODES
 from kube.types import INSTANCE_TYPE, Node
 from settings.anycast_ip import NEED_LABEL
 
-NODES = Resource("", "v1", "nodes", namespaced=False)
 ADDRESSES = ip_network("127.32.0.0/16")
 """Of this machine, as all of 127.0.0.0/8: what is sent to a node that is only played never leaves it."""
 POD_ADDRESSES = ip_network("10.0.0.0/8")

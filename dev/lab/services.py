@@ -23,12 +23,11 @@ from dev.lab.informing import informer_of
 from dev.lab.kubeconfig import client_of
 from dev.lab.kubelet.kubeconfig import api_server
 from dev.lab.relay import Address, Relay
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.informer import Informer
+from kube.resources import PODS, SERVICES
 from kube.types import Condition, ObjectMeta, Value
 
-SERVICES = Resource("", "v1", "services")
-PODS = Resource("", "v1", "pods")
 SYNC = 30.0
 LISTEN_AGAIN = 1.0
 

@@ -17,10 +17,9 @@ from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME, SELECTED
 from dev.lab import nodes
 from dev.lab.errors import LabError
 from dev.lab.install import NAMESPACE
-from dev.lab.nodes import NODES
 from dev.lab.session import Lab
 from dev.lab.watching import Observations, WatchLost, watching
-from kube.resources import CONFIG_MAPS, Selection
+from kube.resources import CONFIG_MAPS, NODES, Selection
 from kube.types import Node
 
 CONCURRENCY = 16

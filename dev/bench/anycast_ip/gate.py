@@ -8,7 +8,8 @@ import msgspec
 
 from api.anycast_ip import PATH, is_tainted
 from dev.bench.admission import Gate, Marks
-from dev.lab.nodes import NODES, cloud_node
+from dev.lab.nodes import cloud_node
+from kube.resources import NODES
 from kube.types import Node
 from settings.anycast_ip import NEED_LABEL
 

@@ -10,14 +10,12 @@ from queue import Empty
 from typing import Any
 
 from api.elasticity import LOCAL_REPLICAS, PLACEMENT
-from dev.bench.ip_reservation.deployments import DEPLOYMENTS
 from dev.lab.errors import LabError
 from dev.lab.session import Lab
 from dev.lab.watching import Observations, WatchLost, watching
-from kube.client import Resource
+from kube.resources import DEPLOYMENTS, PODS
 from kube.types import Pod
 
-PODS = Resource("", "v1", "pods")
 NAMESPACE = "default"
 SIZE, LOCAL = 100, 10
 """Replicas of each Deployment, and how many of them are local when it says so."""

@@ -9,7 +9,8 @@ import msgspec
 from api.elasticity import LOCAL_REPLICAS, PATH
 from controllers.elasticity.pods import decode
 from dev.bench.admission import Gate, Marks
-from dev.bench.elasticity.crowd import LOCAL, NAMESPACE, PODS
+from dev.bench.elasticity.crowd import LOCAL, NAMESPACE
+from kube.resources import PODS
 
 
 def review(number: int, annotations: Marks) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from dev.bench.ingress_daemonset.figures import Spent
 from dev.bench.ingress_daemonset.manifests import NAME, ingress_daemonset
 from dev.bench.ingress_daemonset.phases import measured, usage
 from dev.bench.ingress_daemonset.progress import Made
-from dev.bench.ip_reservation.deployments import NAMESPACES
 from dev.bench.processes import MIB
 from dev.bench.report import Figure, figure
 from dev.lab import install
 from dev.lab.bootstrap import running
-from dev.lab.nodes import NODES, create_kwok_nodes
+from dev.lab.nodes import create_kwok_nodes
 from dev.lab.session import Lab
+from kube.resources import NAMESPACES, NODES
 
 FLOOR, OURS, CHECKED = "plain", "ours", "checked"
 """Namespaces."""

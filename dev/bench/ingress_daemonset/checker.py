@@ -16,11 +16,12 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS
 from controllers.ingress_daemonset.health_checks import FOR
 from dev.bench import processes
 from dev.bench.ingress_daemonset.manifests import with_health_checker
-from dev.bench.ip_reservation.deployments import CONTROLLERS, DEPLOYMENTS, PODS
+from dev.bench.ip_reservation.deployments import CONTROLLERS
 from dev.bench.processes import Usage
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 from dev.lab.waiting import until
+from kube.resources import DEPLOYMENTS, PODS
 
 NAME = "checked"
 PATIENCE = 60.0

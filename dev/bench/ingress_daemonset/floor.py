@@ -12,10 +12,9 @@ import msgspec
 
 from dev.bench.ingress_daemonset.manifests import NEW, containers, plain
 from dev.bench.ingress_daemonset.progress import Creation, Made, Observed, Rollout, follow, watching
-from dev.bench.ip_reservation.deployments import DEPLOYMENTS, PODS
 from dev.lab.session import Lab
 from kube.client import Client
-from kube.resources import Selection
+from kube.resources import DEPLOYMENTS, PODS, Selection
 
 CONCURRENCY = 16
 PATIENCE = 1800.0

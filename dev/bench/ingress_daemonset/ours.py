@@ -15,8 +15,8 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dev.bench.ingress_daemonset.floor import PATIENCE, at_once
 from dev.bench.ingress_daemonset.manifests import NAME, NEW, containers
 from dev.bench.ingress_daemonset.progress import Creation, Made, Rollout, follow, watching
-from dev.lab.nodes import NODES
 from dev.lab.session import Lab
+from kube.resources import NODES
 from kube.transport import Typed
 
 STRATEGIC = "application/strategic-merge-patch+json"

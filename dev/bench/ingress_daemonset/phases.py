@@ -11,12 +11,12 @@ from typing import TypeVar
 from dev.bench import processes
 from dev.bench.arithmetic import Samples, growth, samples, total
 from dev.bench.elasticity.phases import DISPATCHED, PATIENCE, REQUESTS, used
-from dev.bench.ip_reservation.deployments import PODS
 from dev.bench.ip_reservation.runs import roles
 from dev.bench.ip_reservation.variants import leader
 from dev.bench.processes import Usage
 from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.session import Lab
+from kube.resources import PODS
 
 PLAN = "drawbridge_ingress_daemonset_plan_seconds"
 WRITES = "drawbridge_ingress_daemonset_writes_total"

@@ -11,12 +11,10 @@ from typing import Protocol
 
 from api.ingress_daemonset import DETACHED_BY, TO_BE_UPDATED
 from controllers.ingress_daemonset.children import WorkloadStatus
-from dev.bench.ip_reservation.deployments import DEPLOYMENTS
 from dev.lab.errors import LabError
 from dev.lab.informing import informer_of
-from dev.lab.nodes import NODES
 from kube.client import Client
-from kube.resources import Selection
+from kube.resources import DEPLOYMENTS, NODES, Selection
 from kube.types import Node, ObjectMeta, Value
 
 SYNC = 60.0

@@ -10,7 +10,6 @@ from itertools import product
 from calico.reservations import Reservations
 from dev.bench.ip_reservation import server
 from dev.bench.ip_reservation.allocator import POOL, ipam
-from dev.bench.ip_reservation.deployments import NAMESPACES
 from dev.bench.ip_reservation.figures import figures
 from dev.bench.ip_reservation.rows import rows
 from dev.bench.ip_reservation.runs import Run, Setting, Site, measured
@@ -20,6 +19,7 @@ from dev.bench.report import Figure
 from dev.lab import binaries, install
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
+from kube.resources import NAMESPACES
 
 NAMESPACE = "storm"
 NODES = 20

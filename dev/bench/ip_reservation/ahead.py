@@ -8,10 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 from api.standing import RESERVED
-from dev.bench.ip_reservation.storm import PATIENCE, PODS
+from dev.bench.ip_reservation.storm import PATIENCE
 from dev.lab.session import Lab
 from kube.client import Client, Resource
 from kube.errors import AlreadyExists, NotFound
+from kube.resources import PODS
 from kube.types import Pod
 
 POOLS, BLOCKS = (

@@ -13,13 +13,9 @@ from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.session import Lab
 from kube.client import Client, Resource
 from kube.errors import NotFound
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, SERVICES
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
-SERVICES = Resource("", "v1", "services")
 SECRETS = Resource("", "v1", "secrets")
-CONFIG_MAPS = Resource("", "v1", "configmaps")
-PODS = Resource("", "v1", "pods")
 
 BENCH = "bench"
 """The namespace of what is not ours."""

@@ -17,7 +17,7 @@ from dev.bench.ip_reservation.allocator import assigned, assigning
 from dev.bench.ip_reservation.deployments import BENCH, SERVERS
 from dev.bench.ip_reservation.judge import Judged, judged
 from dev.bench.ip_reservation.side_load import side_load
-from dev.bench.ip_reservation.storm import PODS, Load, Storm
+from dev.bench.ip_reservation.storm import Load, Storm
 from dev.bench.ip_reservation.variants import AHEAD, OURS, Variant, leader
 from dev.bench.processes import Usage
 from dev.lab import workdir
@@ -26,6 +26,7 @@ from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 from dev.lab.watching import Kind, Observation, Observations, observed_by_now, watching
 from kube.client import Client, Resource
+from kube.resources import PODS
 from kube.types import Pod
 
 CALLS = "apiserver_admission_webhook_request_total"

@@ -18,11 +18,11 @@ from dev.lab.errors import LabError
 from dev.lab.kubeconfig import client_of
 from dev.lab.session import Lab
 from dev.lab.watching import Observation, Observations, WatchLost
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import ApiError, NotFound
+from kube.resources import PODS
 from kube.types import Pod
 
-PODS = Resource("", "v1", "pods")
 CREATORS = 24
 GRACE_SECONDS = 1
 ATTEMPTS = 30

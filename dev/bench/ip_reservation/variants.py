@@ -14,7 +14,6 @@ from dev.bench.ip_reservation.deployments import (
     BENCH,
     CONTROLLERS,
     PATIENCE,
-    PODS,
     SERVERS,
     Place,
     await_scaled,
@@ -27,8 +26,8 @@ from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.session import Lab
 from kube.client import Client, Resource
 from kube.errors import ApiError, NotFound
+from kube.resources import LEASES, PODS
 
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
 WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
 CALLS = "apiserver_admission_webhook_request_total"
 

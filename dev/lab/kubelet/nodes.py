@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dev.lab.kubelet.values import timestamp
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import AlreadyExists, KubeError, NotFound
+from kube.resources import LEASES, NODES
 
-NODES = Resource("", "v1", "nodes", namespaced=False)
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
 LEASE_NAMESPACE = "kube-node-lease"
 HEARTBEAT = 10.0
 LEASE_SECONDS = 40

@@ -16,11 +16,11 @@ from dev.lab.kubelet.process import Process
 from dev.lab.kubelet.recipes import Machine, recipe
 from dev.lab.kubelet.sources import service_links
 from dev.lab.kubelet.values import CannotRun, Place, Pod, Store, refusals
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import Conflict, NotFound
+from kube.resources import PODS
 from kube.transport import Typed
 
-PODS = Resource("", "v1", "pods")
 STRATEGIC = "application/strategic-merge-patch+json"
 RETRY = 1.0
 NEVER = float("inf")

@@ -9,14 +9,14 @@ from functools import partial
 
 from dev.lab.informing import informer_of
 from dev.lab.kubelet.addresses import Addresses
-from dev.lab.kubelet.pod import PODS, PodRunner
+from dev.lab.kubelet.pod import PodRunner
 from dev.lab.kubelet.recipes import Machine
 from dev.lab.kubelet.sources import RESOURCES
 from dev.lab.kubelet.values import Kind, Place, Pod, references
 from kube.client import Client
 from kube.event_recorder import EventRecorder, Regarding
 from kube.informer import Informer
-from kube.resources import Selection
+from kube.resources import PODS, Selection
 from kube.types import ObjectMeta, Value
 
 SYNC = 30.0

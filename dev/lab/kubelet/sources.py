@@ -9,6 +9,7 @@ from dev.lab.kubelet.values import Data, Kind, Pod, Store, references
 from dev.lab.kubelet.volumes import Tokens, tokens_of
 from kube.client import Client, Resource
 from kube.errors import NotFound
+from kube.resources import SERVICES
 from kube.types import ObjectMeta, Value
 
 RESOURCES: dict[Kind, Resource] = {
@@ -16,7 +17,6 @@ RESOURCES: dict[Kind, Resource] = {
     "Secret": Resource("", "v1", "secrets"),
 }
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
-SERVICES = Resource("", "v1", "services")
 REFRESH = 0.8  # of a token's life, as the real kubelet does
 
 

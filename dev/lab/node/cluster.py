@@ -16,12 +16,13 @@ from dev.lab import binaries, cluster, processes
 from dev.lab.errors import LabError
 from dev.lab.kubeconfig import client_of
 from dev.lab.node import machine, network, settings, world
-from dev.lab.nodes import NODES, kwok_node
+from dev.lab.nodes import kwok_node
 from dev.lab.session import Lab
 from dev.lab.slots import Slot
 from dev.lab.waiting import until
 from kube.client import Resource
 from kube.errors import KubeError
+from kube.resources import NODES
 
 ROLE = "node-role.kubernetes.io/control-plane"
 CALICO = "crd.projectcalico.org"

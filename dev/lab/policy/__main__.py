@@ -16,13 +16,12 @@ from dev.lab.policy.server import HOST, serving
 from dev.lab.waiting import until
 from kube.client import Client, Resource
 from kube.errors import ApiError
+from kube.resources import NODES
 
 NAME = "lab-policy"
 WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
 )
-PODS = Resource("", "v1", "pods")
-NODES = Resource("", "v1", "nodes", namespaced=False)
 RULES = [
     {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments", "daemonsets"]},
     {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods", "nodes"]},
