@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from dev.bench.arithmetic import Samples, growth, samples, total
-from dev.bench.ip_reservation.deployments import BENCH, PATIENCE, SERVERS, await_scaled, deploy, scale
+from dev.bench.arithmetic import Samples, growth, total
+from dev.bench.cluster import CALLS, DURATION, counters
+from dev.bench.deployments import BENCH, PATIENCE, SERVERS, await_scaled, deploy, scale
 from dev.bench.ip_reservation.server import BARE, Question, asked, compared
 from dev.bench.ip_reservation.variants import noop_registration
 from dev.bench.report import Figure, figure
@@ -19,8 +20,6 @@ from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 
 CONCURRENCY = 8
-CALLS = "apiserver_admission_webhook_request_total"
-DURATION = "apiserver_admission_webhook_admission_duration_seconds"
 NOOP = (BENCH, "noop")
 NO_MARKS: Mapping[str, str] = {}
 
@@ -106,8 +105,7 @@ def _is_born_held(lab: Lab, gate: Gate, number: int, marks: Marks) -> bool:
 
 
 def _counted(lab: Lab) -> dict[str, float]:
-    scrape = lab.client.request("GET", "/metrics", type=bytes)
-    return samples(scrape, CALLS, f"{DURATION}_sum", f"{DURATION}_count")
+    return counters(lab.client, CALLS, f"{DURATION}_sum", f"{DURATION}_count")
 
 
 def of_creations(gate: Gate, ours: str, noop: str, wanted: Creations, others: Creations) -> list[Figure]:

@@ -28,12 +28,10 @@ from controllers.ip_reservation.release_reconciler import ReleaseReconciler
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import SnapshotReader
 from controllers.manager import Context
-from dev.bench import processes
+from dev.bench.cluster import usage
+from dev.bench.deployments import CONTROLLERS, await_scaled, scale
 from dev.bench.ip_reservation import storm
 from dev.bench.ip_reservation.allocator import POOL, assigned, ipam
-from dev.bench.ip_reservation.deployments import CONTROLLERS, await_scaled, scale
-from dev.bench.ip_reservation.runs import roles
-from dev.bench.ip_reservation.variants import leader
 from dev.bench.processes import MIB
 from dev.bench.report import Figure, figure
 from dev.lab import binaries, install
@@ -151,7 +149,7 @@ def _await_ends(lab: Lab, size: int) -> None:
 
 def _memory(lab: Lab) -> dict[str, float]:
     """In MiB, of each of our programs."""
-    found = roles(processes.of_pods(lab.client, install.NAMESPACE), leader(lab.client))
+    found = usage(lab)
     return {role: usage.bytes / MIB for role, usage in found.items()}
 
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dev.bench import processes
-from dev.bench.ip_reservation.variants import leader
+from dev.bench.cluster import awaited_leader
 from dev.bench.processes import Usage
 from dev.lab.cloud.values import Call
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 
-PATIENCE = 60.0
 T = TypeVar("T")
 
 
@@ -51,5 +50,4 @@ def measured(lab: Lab, phase: Callable[[], T]) -> tuple[T, Cost]:
 
 
 def of_leader(lab: Lab) -> Usage:
-    name = lab.wait(lambda: leader(lab.client), PATIENCE, "one of the controllers to lead")
-    return processes.of_pods(lab.client, NAMESPACE)[name]
+    return processes.of_pods(lab.client, NAMESPACE)[awaited_leader(lab)]

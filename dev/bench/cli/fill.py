@@ -15,7 +15,7 @@ from calico.ledger import Ledger
 from calico.reservations import Reservations
 from dev.bench.cli import objects
 from dev.bench.cli.objects import Size
-from dev.bench.ip_reservation.deployments import CONTROLLERS, await_scaled, scale
+from dev.bench.deployments import CONTROLLERS, await_scaled, scale
 from dev.bench.replicas.objects import Object
 from dev.lab.faults import frozen
 from dev.lab.install import NAMESPACE

@@ -10,7 +10,7 @@ from dev.bench import admission
 from dev.bench.elasticity import figures, floor, rest
 from dev.bench.elasticity.crowd import OURS, SIZE, Crowd, leave
 from dev.bench.elasticity.gate import GATE
-from dev.bench.elasticity.phases import measured, usage
+from dev.bench.elasticity.phases import counted, measured
 from dev.bench.report import Figure
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
@@ -52,7 +52,7 @@ def _figures(lab: Lab, extent: Extent, progress: Callable[[str], None]) -> Itera
     yield from admission.figures(
         lab, GATE, size=extent.creations, rounds=extent.rounds, requests=extent.requests
     )
-    empty = usage(lab)
+    empty = counted(lab).used
     size = extent.crowds * SIZE
     progress(f"{size:,} pods without a number of local replicas")
     plain = measured(lab, Crowd("plain", extent.crowds))

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from statistics import median, quantiles
 
 from dev.bench.arithmetic import total
+from dev.bench.cluster import DISPATCHED, REQUESTS
 from dev.bench.elasticity.crowd import LOCAL, Course
-from dev.bench.elasticity.phases import DISPATCHED, REQUESTS, Phase
+from dev.bench.elasticity.phases import Phase
 from dev.bench.processes import MIB
 from dev.bench.report import Figure, figure
 from dev.lab.install import RELEASE

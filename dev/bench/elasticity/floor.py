@@ -12,8 +12,8 @@ import msgspec
 
 from api.elasticity import LOCAL_REPLICAS, PATH
 from dev.bench.admission import of_path
+from dev.bench.deployments import BENCH, PATIENCE, await_scaled, deploy_program, scale
 from dev.bench.elasticity.crowd import LOCAL, Crowd, manifest
-from dev.bench.ip_reservation.deployments import BENCH, PATIENCE, await_scaled, deploy_program, scale
 from dev.lab import binaries, processes
 from dev.lab.admission import WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATIONS
 from dev.lab.session import Lab

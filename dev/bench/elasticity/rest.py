@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from dev.bench.elasticity.phases import usage, used
+from dev.bench.elasticity.phases import counted
 from dev.bench.processes import MIB, Usage
 from dev.bench.report import Figure, figure
 from dev.lab.session import Lab
@@ -17,12 +17,12 @@ MOST_MEMORY = 10.0
 """KiB for each pod."""
 
 
-def measured(lab: Lab, seconds: float) -> tuple[float, dict[str, Usage]]:
+def measured(lab: Lab, seconds: float) -> tuple[float, Mapping[str, Usage]]:
     """What was used in that time, by the clock."""
-    before, begin = usage(lab), time.monotonic()
+    before, begin = counted(lab), time.monotonic()
     time.sleep(seconds)  # the length of the measurement
-    after, end = usage(lab), time.monotonic()
-    return end - begin, used(before, after)
+    after, end = counted(lab), time.monotonic()
+    return end - begin, after.since(before).used
 
 
 def figures(

@@ -15,8 +15,8 @@ from api.health_checks import deployment_name
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from controllers.ingress_daemonset.health_checks import FOR
 from dev.bench import processes
+from dev.bench.deployments import CONTROLLERS
 from dev.bench.ingress_daemonset.manifests import with_health_checker
-from dev.bench.ip_reservation.deployments import CONTROLLERS
 from dev.bench.processes import Usage
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab

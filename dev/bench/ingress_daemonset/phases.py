@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dev.bench import processes
+from dev.bench import cluster
 from dev.bench.arithmetic import Samples, growth, samples, total
-from dev.bench.elasticity.phases import DISPATCHED, PATIENCE, REQUESTS, used
-from dev.bench.ip_reservation.runs import roles
-from dev.bench.ip_reservation.variants import leader
+from dev.bench.cluster import DISPATCHED, REQUESTS, Counted, awaited_leader, counters
 from dev.bench.processes import Usage
 from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.session import Lab
@@ -28,17 +26,15 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Cost:
-    """By how much the counters of the API server grew, and those of the leader, and what each program *used*."""
+class Cost(Counted):
+    """Also by how much the counters of the *leader* grew."""
 
-    api: Samples
     leader: Samples
-    used: Mapping[str, Usage]
 
     def writes(self, resource: str, *verbs: str, subresource: str = "", **labels: str) -> float:
         """By all clients, with any result; without *verbs*, of all verbs that write."""
         labels |= {"resource": resource, "subresource": subresource}
-        return sum(total(self.api, REQUESTS, verb=verb, **labels) for verb in verbs or VERBS)
+        return sum(total(self.grown, REQUESTS, verb=verb, **labels) for verb in verbs or VERBS)
 
     @property
     def own_writes(self) -> float:
@@ -48,7 +44,7 @@ class Cost:
     @property
     def requests(self) -> float:
         """All of ours, of any kind."""
-        return total(self.api, DISPATCHED, flow_schema=RELEASE)
+        return total(self.grown, DISPATCHED, flow_schema=RELEASE)
 
     @property
     def seconds(self) -> float:
@@ -67,30 +63,22 @@ class Cost:
 
 def measured(lab: Lab, phase: Callable[[], T]) -> tuple[T, Cost]:
     """The result of *phase*, and its cost; the leader must be the same at its end."""
-    counted, observed, before = _counted(lab), _leader_samples(lab), usage(lab)
+    before, observed = _counted(lab), _leader_samples(lab)
     result = phase()
-    cost = Cost(
-        growth(counted, _counted(lab)), growth(observed, _leader_samples(lab)), used(before, usage(lab))
-    )
-    return result, cost
+    cost = _counted(lab).since(before)
+    return result, Cost(cost.grown, cost.used, growth(observed, _leader_samples(lab)))
+
+
+def _counted(lab: Lab) -> Counted:
+    return Counted(counters(lab.client, REQUESTS, DISPATCHED), usage(lab))
 
 
 def usage(lab: Lab) -> dict[str, Usage]:
-    """By the role that a program has."""
-    leads = lab.wait(lambda: leader(lab.client), PATIENCE, "one of the controllers to lead")
-    return {
-        **roles(processes.of_pods(lab.client, NAMESPACE), leads),
-        **{name: processes.of_component(lab, name) for name in COMPONENTS},
-        "client": Usage(time.process_time(), 0),
-    }
-
-
-def _counted(lab: Lab) -> dict[str, float]:
-    return samples(lab.client.request("GET", "/metrics", type=bytes), REQUESTS, DISPATCHED)
+    """Of this process, too, which is a client of the cluster."""
+    return {**cluster.usage(lab, *COMPONENTS), "client": Usage(time.process_time(), 0)}
 
 
 def _leader_samples(lab: Lab) -> dict[str, float]:
-    name = lab.wait(lambda: leader(lab.client), PATIENCE, "one of the controllers to lead")
-    address = lab.client.get(PODS, name, NAMESPACE)["status"]["podIP"]
+    address = lab.client.get(PODS, awaited_leader(lab), NAMESPACE)["status"]["podIP"]
     with urllib.request.urlopen(f"http://{address}:{METRICS_PORT}/metrics", timeout=10) as answer:
         return samples(answer.read(), f"{PLAN}_count", f"{PLAN}_sum", WRITES)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, median
 
 from dev.bench.arithmetic import total
-from dev.bench.ip_reservation.runs import CALLS, CLUSTER, DURATION, REQUESTS, SETTLE, Counted, Run
+from dev.bench.cluster import CALLS, DURATION, REQUESTS, Counted
+from dev.bench.ip_reservation.runs import CLUSTER, SETTLE, Run
 from dev.bench.ip_reservation.variants import AHEAD, NONE, OURS
 from dev.bench.processes import MIB
 

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from calico.reservations import Reservations
 from calico.segment import IPReservation
 from dev.bench import processes
-from dev.bench.arithmetic import Samples, growth, samples
+from dev.bench.cluster import CALLS, DURATION, REQUESTS, Counted, counters, leader, numbered, roles
+from dev.bench.deployments import BENCH
 from dev.bench.ip_reservation import storm
 from dev.bench.ip_reservation.ahead import await_marks
 from dev.bench.ip_reservation.allocator import assigned, assigning
-from dev.bench.ip_reservation.deployments import BENCH, SERVERS
 from dev.bench.ip_reservation.judge import Judged, judged
 from dev.bench.ip_reservation.side_load import side_load
 from dev.bench.ip_reservation.storm import Load, Storm
-from dev.bench.ip_reservation.variants import AHEAD, OURS, Variant, leader
+from dev.bench.ip_reservation.variants import AHEAD, OURS, Variant
 from dev.bench.processes import Usage
 from dev.lab import workdir
 from dev.lab.errors import LabError
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 from dev.lab.watching import Kind, Observation, Observations, observed_by_now, watching
-from kube.client import Client, Resource
+from kube.client import Resource
 from kube.resources import PODS
 from kube.types import Pod
 
-CALLS = "apiserver_admission_webhook_request_total"
-DURATION = "apiserver_admission_webhook_admission_duration_seconds"
-REQUESTS = "apiserver_request_total"
 COMPONENTS = ("kube-apiserver", "etcd")
 CLUSTER = "whole cluster"
 """All processes of the lab: our own and no-op servers and the lab's kubelets and Services, no client of the bench."""
@@ -75,14 +72,6 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """By how much each counter *grew*, and what each program *used* by its role."""
-
-    grown: Samples
-    used: Mapping[str, Usage]
-
-
-@dataclass(frozen=True)
 class Site:
     """Where the pods are: in *namespace*, on so many *nodes*."""
 
@@ -117,7 +106,7 @@ def measured(site: Site, variant: Variant, setting: Setting) -> Run:
                 result = storm.delete(lab, site.namespace, names, setting.load, stream)
             end = _now(lab)
             time.sleep(SETTLE if setting.load.is_storm else PAUSE)
-            counted, later = _since(begin, end), _since(end, _now(lab))
+            counted, later = end.since(begin), _now(lab).since(end)
         verdict = _judged(site, variant, seen, observations)
     return Run(variant, setting, result, counted, later, verdict, Assigned(before, during))
 
@@ -145,45 +134,16 @@ def _judged(site: Site, variant: Variant, seen: list[Observation], observations:
     return verdict()
 
 
-def _since(before: Counted, after: Counted) -> Counted:
-    used = {
-        role: Usage(now.seconds - before.used[role].seconds, now.bytes)
-        for role, now in after.used.items()
-        if role in before.used
-    }
-    return Counted(growth(before.grown, after.grown), used)
-
-
 def _now(lab: Lab) -> Counted:
-    return Counted(_counted(lab.client), usage(lab))
-
-
-def usage(lab: Lab) -> dict[str, Usage]:
-    """By the role that a program has: ours, the no-op's, and the control plane's."""
-    ours = processes.of_pods(lab.client, NAMESPACE)
+    """Of the no-op servers, and of all programs together, too."""
+    counted = counters(lab.client, CALLS, REQUESTS, f"{DURATION}_sum", f"{DURATION}_count")
     state = workdir.read_state(lab.name)
-    return {
-        **roles(ours, leader(lab.client)),
-        **{f"no-op {number}": each for number, each in _numbered(processes.of_pods(lab.client, BENCH))},
-        **{name: processes.of_component(lab, name) for name in COMPONENTS},
-        CLUSTER: Usage(processes.seconds_of_tree(state.pid) if state else 0.0, 0),
-    }
-
-
-def roles(ours: Mapping[str, Usage], leads: str) -> dict[str, Usage]:
-    """Our own pods by what they do."""
-    servers = {name: each for name, each in ours.items() if name.startswith(SERVERS)}
-    others = {name: each for name, each in ours.items() if name not in servers}
-    return {
-        **{f"webhook server {number}": each for number, each in _numbered(servers)},
-        **{"leader" if name == leads else "standby": each for name, each in others.items()},
-    }
-
-
-def _numbered(usages: Mapping[str, Usage]) -> list[tuple[int, Usage]]:
-    return [(number, usages[name]) for number, name in enumerate(sorted(usages), 1)]
-
-
-def _counted(client: Client) -> dict[str, float]:
-    scrape = client.request("GET", "/metrics", type=bytes)
-    return samples(scrape, CALLS, REQUESTS, f"{DURATION}_sum", f"{DURATION}_count")
+    return Counted(
+        counted,
+        {
+            **roles(processes.of_pods(lab.client, NAMESPACE), leader(lab.client)),
+            **numbered("no-op", processes.of_pods(lab.client, BENCH)),
+            **{name: processes.of_component(lab, name) for name in COMPONENTS},
+            CLUSTER: Usage(processes.seconds_of_tree(state.pid) if state else 0.0, 0),
+        },
+    )

@@ -8,8 +8,8 @@ from statistics import median
 
 from api.ip_reservation import PATH
 from dev.bench import processes
+from dev.bench.deployments import BENCH, Place, await_scaled, deploy, scale
 from dev.bench.ip_reservation import load
-from dev.bench.ip_reservation.deployments import BENCH, Place, await_scaled, deploy, scale
 from dev.bench.ip_reservation.load import Target
 from dev.bench.report import Figure, figure
 from dev.lab.session import Lab

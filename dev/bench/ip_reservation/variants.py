@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dev.bench.arithmetic import growth, samples, total
-from dev.bench.ip_reservation.ahead import show_pool
-from dev.bench.ip_reservation.deployments import (
+from dev.bench.arithmetic import growth, total
+from dev.bench.cluster import CALLS, awaited_leader, counters
+from dev.bench.deployments import (
     BENCH,
     CONTROLLERS,
     PATIENCE,
@@ -21,15 +21,15 @@ from dev.bench.ip_reservation.deployments import (
     replicas,
     scale,
 )
+from dev.bench.ip_reservation.ahead import show_pool
 from dev.lab import binaries
 from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.session import Lab
 from kube.client import Client, Resource
 from kube.errors import ApiError, NotFound
-from kube.resources import LEASES, PODS
+from kube.resources import PODS
 
 WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
-CALLS = "apiserver_admission_webhook_request_total"
 
 NONE, NO_OP, NO_OP_CONDITIONS = "no webhook", "no-op", "no-op, our match conditions"
 OURS, AHEAD = "ours", "ours, reserved ahead"
@@ -77,7 +77,7 @@ class Stage:
         for place, pods in wanted.items():
             await_scaled(self._lab, place, pods)
         if (NAMESPACE, CONTROLLERS) in variant.runs:
-            self._lab.wait(lambda: leader(self._client), PATIENCE, "one of the controllers to lead")
+            awaited_leader(self._lab)
         self._register(variant.registration)
         self._lab.wait(lambda: self._is_called(variant.webhook), PATIENCE, f"{variant.name} to be in force")
 
@@ -91,21 +91,11 @@ class Stage:
             self._client.create(WEBHOOKS, registration)
 
     def _is_called(self, webhook: str) -> bool:
-        before = _calls(self._client)
+        before = counters(self._client, CALLS)
         _evict_absent_pod(self._client, self._namespace)
-        more = growth(before, _calls(self._client))
+        more = growth(before, counters(self._client, CALLS))
         called = {each.webhook for each in self.variants if total(more, CALLS, name=each.webhook, code="200")}
         return called == ({webhook} if webhook else set())
-
-
-def leader(client: Client) -> str:
-    """The pod that leads, or nothing."""
-    try:
-        holder = client.get(LEASES, RELEASE, NAMESPACE)["spec"].get("holderIdentity", "")
-    except NotFound:
-        return ""
-    names = [pod["metadata"]["name"] for pod in client.list(PODS, NAMESPACE).items]
-    return next((name for name in names if name == holder.rpartition("_")[0]), "")
 
 
 def noop_registration(ours: Mapping[str, Any], authority: bytes, *, conditions: bool) -> dict[str, Any]:
@@ -132,10 +122,6 @@ def _evict_absent_pod(client: Client, namespace: str) -> None:
         client.request("POST", PODS.path(namespace, "absent", "eviction"), body=eviction)
     except ApiError:
         return  # there is no such pod: what counts is who was asked about it
-
-
-def _calls(client: Client) -> dict[str, float]:
-    return samples(client.request("GET", "/metrics", type=bytes), CALLS)
 
 
 def _recreatable(found: Mapping[str, Any]) -> dict[str, Any]:
