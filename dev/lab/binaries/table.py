@@ -1,21 +1,17 @@
-"""Say of every program of the lab which version is wanted and where it can come from."""
+"""Every program of the lab: its version, from versions.toml, and where it can come from, from build/programs.toml."""
 
 import hashlib
 import os
 import platform
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 LAB = Path(__file__).resolve().parents[1]
-TOGETHER = LAB / "build" / "programs"
-"""One module for all programs that every lab needs: what they share is compiled once."""
-OLDEST = LAB / "build" / "oldest"
-NODE = LAB / "build" / "node"
 COLUMN = "DRAWBRIDGE_LAB_VERSIONS"
 """The environment variable that names a column of versions.toml."""
-CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 PLATFORM = {
     "os": platform.system().lower(),
     "arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine().lower()),
@@ -60,222 +56,35 @@ def programs() -> dict[str, Program]:
     With ``DRAWBRIDGE_LAB_VERSIONS=oldest`` some are those that the oldest supported cluster and operator have.
     """
     wanted = versions()
-    every = [
-        *_kwok(wanted["kwok"]),
-        _etcd(wanted["etcd"]),
-        *_kubernetes(wanted["kubernetes"], TOGETHER, CONTROL_PLANE),
-        *_kubernetes(wanted["kubernetes"], TOGETHER, ("kubectl",)),
-        _helm(wanted["helm"], TOGETHER),
-        _own("configs", wanted["helm"], "configs"),
-        _own("noop-webhook", wanted["go"], "noop"),
-        _own("noop-gate", wanted["go"], "gate"),
-        _calico(wanted["calico"]),
-        _promtool(wanted["prometheus"]),
-        *_cert_manager(wanted["cert-manager"]),
-        *_of_releases(wanted),
-        *_kubernetes(wanted["kubernetes"], NODE, ("kubelet", "kube-proxy")),
-        _pause(),
-        *_containerd(wanted["containerd"]),
-        *_calico_node(wanted["calico"]),
-        *_metallb(wanted["metallb"]),
-    ]
-    column = os.environ.get(COLUMN)
-    instead = {program.name: program for program in _oldest(versions(column))} if column else {}
-    return {program.name: program for program in every if program.name not in instead} | instead
+    oldest = versions(column) if (column := os.environ.get(COLUMN)) else {}
+    groups = tomllib.loads((LAB / "build" / "programs.toml").read_text())["group"]
+    found = (each for group in groups for each in _programs(group, wanted, oldest))
+    # Those of one module stand together: they are compiled together.
+    return {each.name: each for each in sorted(found, key=lambda each: each.module.name == "oldest")}
 
 
-def _oldest(wanted: Mapping[str, str]) -> list[Program]:
-    return [*_kubernetes(wanted["kubernetes"], OLDEST, CONTROL_PLANE), _helm(wanted["helm"], OLDEST)]
-
-
-def _kwok(version: str) -> list[Program]:
-    """kwok publishes no checksums with its releases, so there is nothing to verify a download by: built."""
-    return [
-        Program(
-            name,
-            version,
-            TOGETHER,
-            f"sigs.k8s.io/kwok/cmd/{name}",
-            ldflags=f"-X sigs.k8s.io/kwok/pkg/consts.Version={version}",
-        )
-        for name in ("kwok", "kwokctl")
-    ]
-
-
-def _etcd(version: str) -> Program:
-    base = f"https://github.com/etcd-io/etcd/releases/download/{version}"
-    archive = "etcd-{version}-{os}-{arch}".format(version=version, **PLATFORM)
-    return Program(
-        "etcd",
-        version,
-        TOGETHER,
-        "go.etcd.io/etcd/server/v3",
-        release=Release(f"{base}/{archive}.tar.gz", f"{base}/SHA256SUMS", f"{archive}/etcd"),
-    )
-
-
-def _kubernetes(version: str, module: Path, names: Sequence[str]) -> list[Program]:
-    major, minor, _ = version.removeprefix("v").split(".")
-    stamp = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-    ldflags = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items())
-    base = "https://dl.k8s.io/release/{version}/bin/{os}/{arch}".format(version=version, **PLATFORM)
-    return [
-        Program(
-            name,
-            version,
-            module,
-            f"k8s.io/kubernetes/cmd/{name}",
-            ldflags=ldflags,
-            version_question=("version", "--client") if name == "kubectl" else ("--version",),
-            release=Release(f"{base}/{name}", f"{base}/{name}.sha256"),
-        )
-        for name in names
-    ]
-
-
-def _helm(version: str, module: Path) -> Program:
-    major = version.split(".")[0]
-    place = "{os}-{arch}".format(**PLATFORM)
-    url = f"https://get.helm.sh/helm-{version}-{place}.tar.gz"
-    return Program(
-        "helm",
-        version,
-        module,
-        f"helm.sh/helm/{major}/cmd/helm",
-        ldflags=f"-X helm.sh/helm/{major}/internal/version.version={version}",
-        version_question=("version", "--short"),
-        release=Release(url, f"{url}.sha256sum", f"{place}/helm"),
-    )
-
-
-def _own(name: str, version: str, directory: str) -> Program:
-    """Our own program, in the module of the programs of the lab; *version* is of what it is made with."""
-    source = (TOGETHER / directory / "main.go").read_bytes()
-    return Program(
-        name,
-        f"{version}-{hashlib.sha256(source).hexdigest()[:8]}",
-        TOGETHER,
-        f"drawbridge/lab/build/programs/{directory}",
-        version_question=None,
-    )
-
-
-def _calico(version: str) -> Program:
-    """Our own program, so its version says what it was made of."""
-    module = LAB / "calico"
-    sources = b"".join((module / name).read_bytes() for name in ("main.go", "go.mod", "go.sum"))
-    return Program(
-        "calico-ipam",
-        f"{version}-{hashlib.sha256(sources).hexdigest()[:8]}",
-        module,
-        ".",
-        version_question=None,
-        module_directories={"crds": ("github.com/projectcalico/calico", "libcalico-go/config/crd")},
-    )
-
-
-def _promtool(version: str) -> Program:
-    """Built without what tests do not use: discovery of targets but from files and by HTTP."""
+def _programs(group: dict[str, Any], wanted: dict[str, str], oldest: dict[str, str]) -> Iterator[Program]:
+    is_old = bool(oldest) and "oldest" in group
+    module = LAB / group["oldest" if is_old else "module"]
+    version = (oldest if is_old else wanted).get(group.get("of", ""), "")
     number = version.removeprefix("v")
-    base = f"https://github.com/prometheus/prometheus/releases/download/{version}"
-    archive = "prometheus-{number}.{os}-{arch}".format(number=number, **PLATFORM)
-    return Program(
-        "promtool",
-        version,
-        LAB / "build/prometheus",
-        "github.com/prometheus/prometheus/cmd/promtool",
-        ldflags=f"-X github.com/prometheus/common/version.Version={number}",
-        tags="remove_all_sd",
-        release=Release(f"{base}/{archive}.tar.gz", f"{base}/sha256sums.txt", f"{archive}/promtool"),
-    )
-
-
-def _cert_manager(version: str) -> list[Program]:
-    """Released as images only, and its programs do not print their version, so it is built."""
-    module = "github.com/cert-manager/cert-manager"
-    return [
-        Program(
-            f"cert-manager-{name}",
-            version,
-            LAB / "build/cert-manager",
-            f"{module}/cmd/{name}",
-            ldflags=f"-X {module}/pkg/util.AppVersion={version}",
-            version_question=None,
-        )
-        for name in ("controller", "cainjector")
-    ]
-
-
-def _of_releases(wanted: Mapping[str, str]) -> list[Program]:
-    """What checks the workflows, and what pushes images."""
-    return [
-        Program(
-            "actionlint",
-            wanted["actionlint"],
-            LAB / "build/actionlint",
-            "github.com/rhysd/actionlint/cmd/actionlint",
-        ),
-        Program(
-            "crane",
-            wanted["crane"],
-            LAB / "build/crane",
-            "github.com/google/go-containerregistry/cmd/crane",
-            version_question=("version",),
-            ldflags=f"-X github.com/google/go-containerregistry/cmd/crane/cmd.Version={wanted['crane']}",
-        ),
-    ]
-
-
-def _pause() -> Program:
-    """Our own program: the first container of each pod on a real node."""
-    source = (NODE / "pause" / "main.go").read_bytes()
-    version = hashlib.sha256(source).hexdigest()[:8]
-    return Program("pause", version, NODE, "drawbridge/lab/build/node/pause", version_question=None)
-
-
-def _containerd(version: str) -> list[Program]:
-    """Built together, because the daemon and its shim must be of one version."""
-    return [
-        Program(
+    major, minor, *_ = [*number.split("."), ""]
+    words = {"version": version, "number": number, "major": major, "minor": minor, **PLATFORM}
+    if sources := group.get("sources"):
+        content = b"".join((module / each).read_bytes() for each in sources)
+        version = "-".join(filter(None, (version, hashlib.sha256(content).hexdigest()[:8])))
+    question = group.get("question", ["--version"])
+    for name in group["names"]:
+        text = {**words, "name": name}
+        release = {key: value.format(**text) for key, value in group.get("release", {}).items()}
+        yield Program(
             name,
             version,
-            LAB / "build/containerd",
-            f"github.com/containerd/containerd/v2/cmd/{name}",
-            version_question=None,
-        )
-        for name in ("containerd", "containerd-shim-runc-v2", "ctr")
-    ]
-
-
-def _calico_node(version: str) -> list[Program]:
-    """Calico's CNI plugin and its IPAM plugin in one program, which its file name tells apart; Felix and confd."""
-    module, calico = LAB / "build/calico", "github.com/projectcalico/calico"
-    return [
-        Program("calico", version, module, f"{calico}/cni-plugin/cmd/calico", version_question=None),
-        Program(
-            "calico-node",
-            version,
             module,
-            f"{calico}/node/cmd/calico-node",
-            version_question=None,
-            module_directories={
-                each: (calico, f"confd/etc/calico/confd/{each}") for each in ("conf.d", "templates")
-            },
-        ),
-    ]
-
-
-def _metallb(version: str) -> list[Program]:
-    """Released as images only, so it is built; its kinds are kept beside it."""
-    module = "go.universe.tf/metallb"
-    return [
-        Program(
-            f"metallb-{name}",
-            version,
-            LAB / "build/metallb",
-            f"{module}/{name}",
-            version_question=None,
-            module_directories={"metallb-crds": (module, "config/crd/bases")} if name == "speaker" else {},
+            group["package"].format(**text),
+            ldflags=group.get("ldflags", "").format(**text),
+            tags=group.get("tags", ""),
+            version_question=tuple(question) if question else None,
+            release=Release(**release) if release else None,
+            module_directories={key: (found, path) for key, (found, path) in group.get("beside", {}).items()},
         )
-        for name in ("controller", "speaker")
-    ]
