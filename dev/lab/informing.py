@@ -9,9 +9,17 @@ import msgspec
 from kube.client import Client, Resource
 from kube.informer import Informer, ListWatch
 from kube.resources import ALL, Selection
-from kube.types import Object
+from kube.types import Object, ObjectMeta, Value
 
 T = TypeVar("T", bound=Object)
+
+
+class Whole(Value, frozen=True):
+    """An object of any kind: of its specification and status every field may matter, so both stay as they came."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
 
 
 def informer_of(

@@ -13,20 +13,17 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
-import msgspec
-
-from dev.lab.informing import informer_of
-from dev.lab.kubeconfig import client_of
-from dev.lab.kubelet.kubeconfig import api_server
+from dev.lab.informing import Whole, informer_of
+from dev.lab.kubeconfig import api_server, client_of
 from dev.lab.relay import Address, Relay
 from kube.client import Client
 from kube.informer import Informer
 from kube.resources import PODS, SERVICES
-from kube.types import Condition, ObjectMeta, Value
 
 SYNC = 30.0
 LISTEN_AGAIN = 1.0
@@ -34,93 +31,56 @@ LISTEN_AGAIN = 1.0
 Table = dict[Address, tuple[Address, ...]]  # where to listen, and where that may lead
 
 
-class ServicePort(Value, frozen=True):
-    port: int = 0
-    target_port: int | str = 0
-    protocol: str = "TCP"
-
-
-class ServiceSpec(Value, frozen=True):
-    cluster_ip: str = msgspec.field(default="", name="clusterIP")
-    selector: dict[str, str] = {}
-    ports: tuple[ServicePort, ...] = ()
-    publish_not_ready_addresses: bool = False
-
-
-class Service(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: ServiceSpec = ServiceSpec()
-
-
-class ContainerPort(Value, frozen=True):
-    name: str = ""
-    container_port: int = 0
-    protocol: str = "TCP"
-
-
-class Container(Value, frozen=True):
-    ports: tuple[ContainerPort, ...] = ()
-
-
-class PodSpec(Value, frozen=True):
-    containers: tuple[Container, ...] = ()
-
-
-class PodStatus(Value, frozen=True):
-    pod_ip: str = msgspec.field(default="", name="podIP")
-    phase: str = ""
-    conditions: tuple[Condition, ...] = ()
-
-
-class Pod(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
-
-    @property
-    def ready(self) -> bool:
-        conditions = {each.type: each.status for each in self.status.conditions}
-        return conditions.get("Ready") == "True" and self.metadata.deletion_timestamp is None
-
-
-def table(services: Iterable[Service], pods: Sequence[Pod], api: Address) -> Table:
+def table(services: Iterable[Whole], pods: Sequence[Whole], api: Address) -> Table:
     """Where every Service's every TCP port leads."""
     return {
-        (service.spec.cluster_ip, port.port): tuple(sorted(_targets(service, port, pods, api)))
+        (address, port["port"]): tuple(sorted(_targets(service, port, pods, api)))
         for service in services
-        if is_loopback(service.spec.cluster_ip)
-        for port in service.spec.ports
-        if port.protocol == "TCP"
+        if is_loopback(address := service.spec.get("clusterIP", ""))
+        for port in service.spec.get("ports", ())
+        if port.get("protocol", "TCP") == "TCP"
     }
 
 
-def _targets(service: Service, port: ServicePort, pods: Sequence[Pod], api: Address) -> Iterator[Address]:
+def _targets(
+    service: Whole, port: Mapping[str, Any], pods: Sequence[Whole], api: Address
+) -> Iterator[Address]:
     if (service.metadata.namespace, service.metadata.name) == ("default", "kubernetes"):
         yield api
     for pod in pods:
         number = target_port(port, pod)
-        if selects(service, pod) and is_loopback(pod.status.pod_ip) and number:
-            yield pod.status.pod_ip, number
+        if selects(service, pod) and _is_ours(pod) and number:
+            yield pod.status["podIP"], number
 
 
-def selects(service: Service, pod: Pod) -> bool:
+def selects(service: Whole, pod: Whole) -> bool:
     """Whether the Service leads to the pod now."""
-    selector = service.spec.selector
+    selector = service.spec.get("selector", {})
     return (
         bool(selector)
         and service.metadata.namespace == pod.metadata.namespace
         and selector.items() <= pod.metadata.labels.items()
-        and pod.status.phase not in ("Succeeded", "Failed")
-        and (pod.ready or service.spec.publish_not_ready_addresses)
+        and pod.status.get("phase") not in ("Succeeded", "Failed")
+        and (is_ready(pod) or service.spec.get("publishNotReadyAddresses", False))
     )
 
 
-def target_port(port: ServicePort, pod: Pod) -> int:
+def is_ready(pod: Whole) -> bool:
+    conditions = {each["type"]: each["status"] for each in pod.status.get("conditions", ())}
+    return conditions.get("Ready") == "True" and pod.metadata.deletion_timestamp is None
+
+
+def target_port(port: Mapping[str, Any], pod: Whole) -> int:
     """By number, else by the name that the pod gives to a port; 0 when it gives none such."""
-    if isinstance(port.target_port, int):
-        return port.target_port or port.port
-    named = (each for container in pod.spec.containers for each in container.ports)
-    return next((each.container_port for each in named if each.name == port.target_port), 0)
+    wanted: int | str = port.get("targetPort") or port["port"]
+    if isinstance(wanted, int):
+        return wanted
+    named = (each for container in pod.spec["containers"] for each in container.get("ports", ()))
+    return next((each["containerPort"] for each in named if each.get("name") == wanted), 0)
+
+
+def _is_ours(pod: Whole) -> bool:
+    return is_loopback(pod.status.get("podIP", ""))
 
 
 def is_loopback(address: str) -> bool:
@@ -136,7 +96,7 @@ async def serve(client: Client, api: Address) -> None:
     loop, changed, stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    services, pods = informer_of(client, SERVICES, Service), informer_of(client, PODS, Pod)
+    services, pods = informer_of(client, SERVICES, Whole), informer_of(client, PODS, Whole)
     services.on_change(lambda _old, _new: _notify(loop, changed))
     pods.on_change(lambda old, new: _notify(loop, changed) if _concerns(old, new) else None)
     for informer in (services, pods):
@@ -157,19 +117,19 @@ def _notify(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
         loop.call_soon_threadsafe(changed.set)
 
 
-def _concerns(old: Pod | None, new: Pod | None) -> bool:
+def _concerns(old: Whole | None, new: Whole | None) -> bool:
     """Whether it is a pod of ours; the other nodes' pods come and go by the thousand."""
-    return any(pod is not None and is_loopback(pod.status.pod_ip) for pod in (old, new))
+    return any(pod is not None and _is_ours(pod) for pod in (old, new))
 
 
 async def _keep(
-    relay: Relay, services: Informer[Service], pods: Informer[Pod], api: Address, changed: asyncio.Event
+    relay: Relay, services: Informer[Whole], pods: Informer[Whole], api: Address, changed: asyncio.Event
 ) -> None:
     announced = False
     while True:
         await changed.wait()
         changed.clear()
-        ours = [pod for pod in pods.list() if is_loopback(pod.status.pod_ip)]
+        ours = list(filter(_is_ours, pods.list()))
         if await relay.follow(table(services.list(), ours, api)):
             asyncio.get_running_loop().call_later(LISTEN_AGAIN, changed.set)
         if not announced:

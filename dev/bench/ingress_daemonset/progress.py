@@ -10,49 +10,29 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from api.ingress_daemonset import DETACHED_BY, TO_BE_UPDATED
-from controllers.ingress_daemonset.children import WorkloadStatus
 from dev.lab.errors import LabError
-from dev.lab.informing import informer_of
+from dev.lab.informing import Whole, informer_of
 from kube.client import Client
 from kube.resources import DEPLOYMENTS, NODES, Selection
-from kube.types import Node, ObjectMeta, Value
+from kube.types import Node
 
 SYNC = 60.0
 
 
-class Container(Value, frozen=True):
-    image: str = ""
-
-
-class PodSpec(Value, frozen=True):
-    containers: tuple[Container, ...] = ()
-
-
-class Template(Value, frozen=True):
-    spec: PodSpec = PodSpec()
-
-
-class DeploymentSpec(Value, frozen=True):
-    replicas: int = 0
-    template: Template = Template()
-
-
-class Deployment(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: DeploymentSpec = DeploymentSpec()
-    status: WorkloadStatus = WorkloadStatus()
-
+class Deployment(Whole, frozen=True):
     @property
     def available(self) -> bool:
-        seen = self.status.observed_generation >= self.metadata.generation
-        return seen and self.status.available_replicas == self.spec.replicas
+        seen = self.status.get("observedGeneration", 0) >= self.metadata.generation
+        return seen and self._has("availableReplicas")
 
     def runs(self, image: str) -> bool:
         """Whether it is rolled out to *image*, and nothing is to be updated any more."""
-        status = self.status
-        complete = status.replicas == status.updated_replicas == self.spec.replicas
-        wanted = all(each.image == image for each in self.spec.template.spec.containers)
+        complete = self._has("replicas") and self._has("updatedReplicas")
+        wanted = all(each["image"] == image for each in self.spec["template"]["spec"]["containers"])
         return wanted and self.available and complete and TO_BE_UPDATED not in self.metadata.annotations
+
+    def _has(self, count: str) -> bool:
+        return bool(self.status.get(count, 0) == self.spec["replicas"])
 
 
 Seen = Deployment | Node

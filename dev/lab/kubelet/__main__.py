@@ -1,27 +1,25 @@
-"""Serve the lab's nodes until stopped, or until the process that started this one ends."""
+"""Serve the lab's nodes until stopped; the kernel kills this process when that of the lab ends."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
 import signal
-import stat
 import sys
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from dev.lab.kubeconfig import client_of
+from dev.lab.kubeconfig import api_server, client_of
 from dev.lab.kubelet.addresses import Addresses
-from dev.lab.kubelet.kubeconfig import api_server
 from dev.lab.kubelet.nodes import keep_beating, register
 from dev.lab.kubelet.process import Process, Recipe
 from dev.lab.kubelet.recipes import PATH, Image, Machine
 from dev.lab.kubelet.server import Kubelet
 from dev.lab.kubelet.values import CannotRun
+from dev.lab.waiting import until
 from kube.client import Client
 from kube.errors import KubeError
 from kube.event_recorder import EventRecorder
@@ -51,11 +49,13 @@ def main(words: Sequence[str] | None = None) -> int:
 def _serve(machine: Machine, arguments: argparse.Namespace) -> None:
     stop = threading.Event()
     _stop_on_signals(stop)
-    _stop_without_starter(stop)
     client = client_of(arguments.kubeconfig)
     addresses = Addresses(arguments.pod_cidr)
     nodes = {name: addresses.take() for name in arguments.nodes.split(",")}
-    _register(client, nodes)
+    for name, address in nodes.items():
+        until(
+            partial(_registered, client, name, address), PATIENCE, f"node {name} to be registered", every=0.2
+        )
     recorder = EventRecorder(client, component="drawbridge-lab-kubelet")
     kubelet = Kubelet(machine, client, nodes, addresses, recorder)
     kubelet.start()
@@ -70,18 +70,13 @@ def _serve(machine: Machine, arguments: argparse.Namespace) -> None:
     kubelet.stop()
 
 
-def _register(client: Client, nodes: Mapping[str, str]) -> None:
+def _registered(client: Client, name: str, address: str) -> bool:
     """An API server that has just come up makes its namespaces a moment later."""
-    deadline = time.monotonic() + PATIENCE
-    for name, address in nodes.items():
-        while True:
-            try:
-                register(client, name, address)
-                break
-            except KubeError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
+    try:
+        register(client, name, address)
+    except KubeError:
+        return False
+    return True
 
 
 def try_container(machine: Machine) -> None:
@@ -108,35 +103,12 @@ def _stop_on_signals(stop: threading.Event) -> None:
         signal.signal(number, lambda *_: stop.set())
 
 
-def _stop_without_starter(stop: threading.Event) -> None:
-    """A starter that is gone shows as another parent, or as the end of a pipe as our standard input."""
-    parent = os.getppid()
-
-    def watch_parent() -> None:
-        while os.getppid() == parent and not stop.wait(0.5):
-            pass
-        stop.set()
-
-    def watch_pipe() -> None:
-        while os.read(0, 4096):
-            pass
-        stop.set()
-
-    threading.Thread(target=watch_parent, daemon=True).start()
-    if stat.S_ISFIFO(os.fstat(0).st_mode):
-        threading.Thread(target=watch_pipe, daemon=True).start()
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m dev.lab.kubelet", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True, help="of an administrator")
     parser.add_argument("--directory", type=Path, required=True, help="where logs and volumes go")
-    parser.add_argument(
-        "--nodes", default="lab-0,lab-1,lab-2", help="names of the nodes, separated by commas"
-    )
-    parser.add_argument(
-        "--pod-cidr", type=IPv4Network, default=IPv4Network("127.128.0.0/16"), help="on the loopback"
-    )
+    parser.add_argument("--nodes", required=True, help="names of the nodes, separated by commas")
+    parser.add_argument("--pod-cidr", type=IPv4Network, required=True, help="on the loopback")
     parser.add_argument(
         "--image",
         type=_image,

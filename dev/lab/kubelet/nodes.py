@@ -38,7 +38,7 @@ def node(name: str, address: str, now: float) -> dict[str, Any]:
             "capacity": resources,
             "allocatable": resources,
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
-            "nodeInfo": _node_info(name),
+            "nodeInfo": {"machineID": name, "kubeletVersion": VERSION, "operatingSystem": "linux"},
             "conditions": [_ready(now)],
         },
     }
@@ -53,20 +53,6 @@ def _ready(now: float) -> dict[str, Any]:
         "lastHeartbeatTime": timestamp(now),
         "lastTransitionTime": timestamp(now),
     }
-
-
-def _node_info(name: str) -> dict[str, str]:
-    known = {"kubeletVersion": VERSION, "operatingSystem": "linux", "containerRuntimeVersion": "lab://1"}
-    empty = (
-        "machineID",
-        "systemUUID",
-        "bootID",
-        "kernelVersion",
-        "osImage",
-        "kubeProxyVersion",
-        "architecture",
-    )
-    return {**dict.fromkeys(empty, ""), "machineID": name, **known}
 
 
 def register(client: Client, name: str, address: str) -> None:

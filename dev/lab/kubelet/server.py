@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from dev.lab.informing import informer_of
+from dev.lab.informing import Whole, informer_of
 from dev.lab.kubelet.addresses import Addresses
 from dev.lab.kubelet.pod import PodRunner
 from dev.lab.kubelet.recipes import Machine
@@ -17,14 +17,9 @@ from kube.client import Client
 from kube.event_recorder import EventRecorder, Regarding
 from kube.informer import Informer
 from kube.resources import PODS, Selection
-from kube.types import ObjectMeta, Value
 
 SYNC = 30.0
 END = 10.0
-
-
-class Outline(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
 
 
 class Kubelet:
@@ -48,10 +43,10 @@ class Kubelet:
             informer_of(client, PODS, Pod, Selection(field_selector=f"spec.nodeName={name}"))
             for name in nodes
         ]
-        self._sources = {kind: informer_of(client, resource, Outline) for kind, resource in RESOURCES.items()}
+        self._sources = {kind: informer_of(client, resource, Whole) for kind, resource in RESOURCES.items()}
 
     @property
-    def _informers(self) -> list[Informer[Pod] | Informer[Outline]]:
+    def _informers(self) -> list[Informer[Pod] | Informer[Whole]]:
         return [*self._pods, *self._sources.values()]
 
     def start(self) -> None:
@@ -120,7 +115,7 @@ class Kubelet:
         if pod_ip not in self._nodes.values():
             self._addresses.give_back(pod_ip)
 
-    def _source_changed(self, kind: Kind, old: Outline | None, new: Outline | None) -> None:
+    def _source_changed(self, kind: Kind, old: Whole | None, new: Whole | None) -> None:
         source = new or old
         if source is None:
             return

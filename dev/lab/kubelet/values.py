@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from kube.types import ObjectMeta, Value
+from dev.lab.informing import Whole
+from kube.types import ObjectMeta
 
 Data = Mapping[str, bytes]
 Kind = Literal["ConfigMap", "Secret"]
@@ -22,12 +23,8 @@ class Meta(ObjectMeta, frozen=True):
     deletion_grace_period_seconds: int | None = None
 
 
-class Pod(Value, frozen=True):
-    """Of its specification and status every field may matter, so both stay as they came."""
-
+class Pod(Whole, frozen=True):
     metadata: Meta = Meta()
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
 
     @property
     def grace(self) -> float:
