@@ -503,7 +503,6 @@ def copy_of_a_control_plane(world: World) -> Iterator[float]:
     yield 400.0
     if bound() < 5:
         broken(world, FEW_UNBOUND, f"{bound()} of 8 addresses are bound")
-    yield 1.0
 
 
 @history("anycast_ip", nodes=2, lasts=600.0)
@@ -544,7 +543,6 @@ def spares_and_kept(world: World) -> Iterator[float]:
         yield 100.0
     if lost := kept - {each.id for each in world.cloud.addresses}:
         broken(world, KEPT, f"{', '.join(sorted(lost))} were released")
-    yield 1.0
 
 
 @history("anycast_ip", nodes=2, lasts=1500.0, values={"anycastIP": {"whenExhausted": "release"}})
@@ -634,7 +632,6 @@ def joins_without_others(world: World) -> Iterator[float]:
         yield lasts
     if images(world) != {"proxy:1", "proxy:2"}:
         broken(world, IN_ORDER, f"the pods have {images(world)} before the canary is promoted")
-    yield 1.0
 
 
 @history("ingress_daemonset", nodes=3, lasts=500.0)
@@ -657,7 +654,6 @@ def crash_before_availability(world: World) -> Iterator[float]:
     edge_spec(world, minReadySeconds=30)
     yield 150.0
     give_template(world, "crashing:2")
-    yield 1.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=900.0)
@@ -862,7 +858,6 @@ def late_health_checker(world: World) -> Iterator[float]:
     yield 100.0
     if images(world) != {"proxy:2"}:
         broken(world, ASKED, f"the pods have {images(world)}")
-    yield 1.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=500.0)
@@ -1057,7 +1052,6 @@ def reboots_in_its_update(world: World) -> Iterator[float]:
     yield 400.0
     if images(world) != {"proxy:2"}:
         broken(world, ASKED, f"the pods have {images(world)}")
-    yield 1.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=900.0)
@@ -1072,7 +1066,6 @@ def refused_template(world: World) -> Iterator[float]:
         if DETACH_KEY in (node["metadata"].get("annotations") or {}):
             message = f"{node['metadata']['name']} is still detached"
             broken(world, PAST_DEADLINE, message)
-    yield 1.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=700.0)
@@ -1134,7 +1127,6 @@ def compaction_refused(world: World) -> Iterator[float]:
     if reserved := world.calico.reserved():
         message = f"{len(reserved)} addresses are reserved 250 s after the last deletion"
         broken(world, ENDS_ANYWAY, message)
-    yield 1.0
 
 
 @history("ip_reservation", nodes=3, values={"ipReservation": {"standing": {"enabled": True}}})
@@ -1171,7 +1163,6 @@ def pool_runs_short(world: World) -> Iterator[float]:
     yield 35.0
     if waiting := [each for each in world.api.peek(PODS) if not each["status"].get("podIP")]:
         broken(world, SHARED, f"{len(waiting)} pods wait for an address")
-    yield 1.0
 
 
 @history("ip_reservation", nodes=3, values={"ipReservation": {"sameAddress": {"enabled": True}}})
@@ -1213,7 +1204,6 @@ def forced_while_requests_are_lost(world: World) -> Iterator[float]:
     yield 60.0
     if (count := sum(len(world.api.peek(each)) for each in RESERVATIONS)) > FEW_OBJECTS:
         broken(world, IN_FEW, f"{count} IPReservations")
-    yield 1.0
 
 
 def force(world: World, name: str) -> None:
@@ -1277,7 +1267,6 @@ def reads_hang(world: World) -> Iterator[float]:
     if late := world.calico.reserved() - unread:
         message = f"{', '.join(sorted(late))} are still reserved"
         broken(world, ENDS_ANYWAY, message)
-    yield 1.0
 
 
 def shop_pods(world: World) -> list[Raw]:
@@ -1345,7 +1334,6 @@ def short_lived(world: World) -> Iterator[float]:
         broken(
             world, ENDED_BY_ITSELF, f"{sorted(left)} are reserved of pods whose namespace does not ask for it"
         )
-    yield 1.0
 
 
 @history("ip_reservation", nodes=3, values=AHEAD)
@@ -1384,7 +1372,6 @@ def unreadable_workloads(world: World) -> Iterator[float]:
     ended = [why for each in world.product.controllers for _, why in each.ended if why != "stopped"]
     if ended:
         broken(world, GO_ON, ended[0])
-    yield 1.0
 
 
 @history("ip_reservation", nodes=3)
@@ -1413,7 +1400,6 @@ def hung_write(world: World) -> Iterator[float]:
     done = world.kubectl_delete(PODS, world.api.get(PODS, "redis-0", objects.SHOP))
     if done != "redis-0":
         broken(world, ONE_HANG, done)
-    yield 1.0
 
 
 @history("ip_reservation", nodes=3)
@@ -1484,7 +1470,6 @@ def more_than_three(world: World, cause: str) -> Iterator[float]:
     counted = REGISTRY.get_sample_value("drawbridge_reservations_released_total", {"cause": cause})
     if counted != 3:
         broken(world, CAUSES, f"{counted} for {cause}")
-    yield 1.0
 
 
 @history("ip_reservation", nodes=3, values={"ipReservation": {"workloadOptIn": True}})
@@ -1504,7 +1489,6 @@ def opted_in(world: World) -> Iterator[float]:
     held = {address: address in world.calico.reserved() for address in asked}
     if len(asked) != 3 or held != asked:
         broken(world, FOLLOWED, f"{held} are reserved, and {asked} should be")
-    yield 1.0
 
 
 @history(
@@ -1573,7 +1557,6 @@ def abort_of_superseded(world: World) -> Iterator[float]:
     yield 200.0
     if images(world) != {"proxy:1"}:
         broken(world, ABORTED, f"the pods have {images(world)}")
-    yield 1.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=700.0)
@@ -1622,7 +1605,6 @@ def canary_beside_a_lost_node(world: World) -> Iterator[float]:
     there = {image(each) for each in edge_pods(world) if each["spec"]["nodeName"] not in lost}
     if there != {"proxy:2"}:
         broken(world, ASKED, f"the pods of ready nodes have {there}")
-    yield 1.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=500.0)
@@ -1801,7 +1783,6 @@ def away_and_home(world: World, strategy: Raw) -> Iterator[float]:
     pods = [each for each in shop_pods(world) if named(each).startswith("db-")]
     if away := [named(each) for each in pods if each["spec"].get("nodeName") == "eklet-1"]:
         broken(world, HOME, f"{', '.join(away)} of {len(pods)} are still away")
-    yield 1.0
 
 
 def cordon(world: World, off: bool) -> None:
@@ -1821,7 +1802,6 @@ def large_as_a_whole(world: World) -> Iterator[float]:
     yield 120.0
     if databases(world) != before:
         broken(world, STAYS, "it was evicted")
-    yield 1.0
 
 
 def databases(world: World) -> set[str]:
@@ -1869,7 +1849,6 @@ def no_leader(world: World) -> Iterator[float]:
     }
     if silent := gated - said:
         broken(world, SAID, f"no Event of {', '.join(sorted(silent))}")
-    yield 1.0
 
 
 @history("elasticity", nodes=3, lasts=400.0, values={"elasticity": {"maxSuperPods": {"total": 3}}})
@@ -2036,7 +2015,6 @@ def a_super_node_of_another_type(world: World) -> Iterator[float]:
     yield 15.0
     if not is_super(world.api.get(NODES, GPU_NODE)):
         broken(world, ASKED, f"{GPU_NODE} is no super node")
-    yield 1.0
 
 
 @history("elasticity", nodes=3)
@@ -2110,7 +2088,6 @@ def a_super_node_is_sold_out(world: World) -> Iterator[float]:
         broken(world, MOVED_ONCE, f"pods are on {found}")
     world.kubernetes.kubelets.sold_out.clear()
     world.patch(NODES, "eklet-1", {"spec": {"unschedulable": None}})
-    yield 1.0
 
 
 def sold_out(world: World, node: str, replicas: int) -> Iterator[float]:
@@ -2177,7 +2154,6 @@ def churn(world: World) -> Iterator[float]:
     grown = {name: count for name, count in (sizes[1] - sizes[0]).items() if count >= ROUND}
     if grown:
         broken(world, FORGOTTEN, f"{grown} more entries after {ROUND} times")
-    yield 1.0
 
 
 def come_and_go(world: World, number: int) -> Iterator[float]:
