@@ -18,8 +18,8 @@ from rich.table import Table
 
 from dev.bench.__main__ import SUITES
 from dev.bench.report import Figure, number
+from dev.lab.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 Values = Mapping[tuple[str, str], list[float]]
 """What was measured of a figure, by its name and unit, once a round."""
 

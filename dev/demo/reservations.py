@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from calico.segment import IPReservation
-from dev.demo.stage import HERE, ROOT, SECONDS, Stage, is_ready, restarts
+from dev.demo.stage import HERE, SECONDS, Stage, is_ready, restarts
 from dev.judge import reservation
 from dev.lab.errors import LabError
 from dev.lab.install import NAMESPACE as DRAWBRIDGE
 from dev.lab.killing import kill_pod
+from dev.lab.repository import ROOT
 from dev.outside import SKEW, of_reservations
 from kube.client import Resource
 from kube.resources import PODS

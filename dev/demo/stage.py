@@ -17,13 +17,13 @@ from rich.console import Console
 from dev.judge import Invariant
 from dev.lab.errors import LabError
 from dev.lab.install import NAMESPACE as DRAWBRIDGE
+from dev.lab.repository import ROOT
 from dev.lab.session import Lab
 from dev.outside import Outside, judged
 from kube.client import Resource
 from kube.resources import PODS
 from kube.types import Pod
 
-ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 SECONDS = 60.0
 STEPS = 10

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
 from dev.fake_api import defaults, rules
 from dev.fake_api.schema import Anything, Schema, Structural, Typed, defaults_of
+from dev.lab.repository import ROOT
 from kube.client import Resource
 
 Raw = dict[str, Any]
 Rule = Callable[[Raw | None, Raw], Iterator[str]]
-ROOT = Path(__file__).parent.parent.parent
 
 # What makes metadata.generation count: nothing, a change of the spec, or of the annotations, too, or of all
 # that is neither metadata nor status.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dev.lab import binaries
 from dev.lab.errors import LabError
+from dev.lab.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "drawbridge"
 EKLET = ROOT / "charts" / "eklet"
 NAME = NAMESPACE = "drawbridge"

@@ -23,8 +23,9 @@ from dev.lab import binaries, cluster, processes, slots, workdir
 from dev.lab.errors import LabError
 from dev.lab.kubeconfig import client_of
 from dev.lab.nodes import create_kwok_nodes
-from dev.lab.owner import KEEP, ROOT
+from dev.lab.owner import KEEP
 from dev.lab.policy.mutations import SIDECAR_IMAGE
+from dev.lab.repository import ROOT
 from dev.lab.slots import Slot, free_ports
 from dev.lab.waiting import until
 

@@ -21,8 +21,8 @@ import yaml
 
 from dev.lab import processes
 from dev.lab.nodes import move
-from dev.lab.owner import ROOT
 from dev.lab.policy.mutations import without_policy
+from dev.lab.repository import ROOT
 from dev.lab.session import Lab
 from dev.lab.waiting import stretch
 from kube.resources import DAEMON_SETS

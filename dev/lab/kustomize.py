@@ -17,8 +17,9 @@ import yaml
 from dev.lab import chart
 from dev.lab.errors import LabError
 from dev.lab.install import merged
+from dev.lab.repository import ROOT
 
-DEPLOY = chart.ROOT / "deploy"
+DEPLOY = ROOT / "deploy"
 COMPONENTS = "components"
 CONFIG = "drawbridge-config"
 READ_AT_START = "drawbridge.io/read-at-start"

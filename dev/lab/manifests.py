@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dev.lab import chart, cli_page, kustomize, renders, values_page, values_schema
+from dev.lab.repository import ROOT
 
-DEPLOY = chart.ROOT / "deploy"
+DEPLOY = ROOT / "deploy"
 HEAD = "# Rendered from charts/drawbridge by `make manifests`: change the chart, or deploy/values.yaml, instead.\n"
 
 

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,9 +17,9 @@ import msgspec
 from dev.lab import processes, workdir
 from dev.lab.cloud import fixture
 from dev.lab.errors import LabError
+from dev.lab.repository import ROOT
 from dev.lab.waiting import stretch
 
-ROOT = Path(__file__).resolve().parents[2]
 KEEP = b"keep\n"
 START_SECONDS = 300.0
 END_SECONDS = 30.0

@@ -10,8 +10,9 @@ from pathlib import Path
 import yaml
 
 from dev.lab import chart
+from dev.lab.repository import ROOT
 
-RENDERS = chart.ROOT / "tests" / "data" / "renders"
+RENDERS = ROOT / "tests" / "data" / "renders"
 CHANGES = "changes: |\n"
 FILES = chart.CHART / "files"
 

@@ -10,22 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PRODUCT = (
-    "cli",
-    "webhook",
-    "controllers",
-    "dashboard",
-    "kube",
-    "runtime",
-    "cloud",
-    "calico",
-    "certs",
-    "api",
-    "healthchecker",
-    "settings",
-    "telemetry",
-)
+from dev.lab.repository import PRODUCT, ROOT
+
 SCOPE = (
     "README.md",
     "CHANGELOG.md",

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from dev.lab.chart import ROOT
+from dev.lab.repository import ROOT
 
 PAGES = ROOT / "docs" / "contributing"
 LINK = re.compile(r"\[`(?P<name>[\w.]+)(?P<call>\(\))?`\]\((?P<path>[\w./-]+\.py)#L(?P<line>\d+)\)")

@@ -11,12 +11,13 @@ from pydantic import TypeAdapter
 
 from cli.simulate import value_names
 from dev.lab import chart, values_comments
+from dev.lab.repository import ROOT
 from settings import Settings, values
 from settings.values import Order, ValuesOfOperators
 
 SCHEMA = chart.CHART / "values.schema.json"
 CHECKS = chart.CHART / "templates" / "_settings.tpl"
-SOURCE = yaml.safe_load((chart.ROOT / "dev" / "lab" / "values_schema.yaml").read_text())
+SOURCE = yaml.safe_load((ROOT / "dev" / "lab" / "values_schema.yaml").read_text())
 REFUSED: dict[str, str] = SOURCE["refused"]
 """Values of the originals' charts that have no effect here, each with what to do instead."""
 SHARED = {

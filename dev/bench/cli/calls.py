@@ -21,11 +21,11 @@ from cli.app import drawbridge
 from cli.cluster import Cluster
 from dev.bench.report import Figure, figure
 from dev.lab.errors import LabError
+from dev.lab.repository import ROOT
 from dev.lab.session import Lab
 from kube.client import Client
 from kube.connection import Connection, connect
 
-ROOT = Path(__file__).resolve().parents[3]
 BARE = Path(__file__).with_name("bare.py")
 ANSWERED = (0, 1)
 """1 is what a command says of a cluster in which something is wrong, as in one whose controllers stand still."""

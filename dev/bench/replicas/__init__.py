@@ -23,10 +23,10 @@ from certs.issue import new_ca, new_leaf
 from dev.bench import processes
 from dev.bench.processes import MIB
 from dev.bench.report import Figure, figure
+from dev.lab.repository import ROOT
 from dev.lab.slots import free_ports
 from dev.lab.waiting import until
 
-ROOT = Path(__file__).resolve().parents[3]
 PATIENCE = 60.0
 PORTS = range(32_500, 32_700)
 SETTLED = 0.05

@@ -19,12 +19,12 @@ from dev.lab import processes, workdir
 from dev.lab.errors import LabError
 from dev.lab.node.packages import over_usr
 from dev.lab.node.requirements import NAMESPACES, missing
+from dev.lab.repository import ROOT
 
 NAME = "drawbridge-nodes"
 """Of the cgroup above all of ours, and of the directory of a world's files."""
 CGROUPS = Path("/sys/fs/cgroup")
 INSIDE = "--inside"
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def directory() -> Path:

@@ -6,10 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from dev.lab import chart
 from dev.lab.errors import LabError
 from dev.lab.release import checksums, frozen, krew, notes
 from dev.lab.release.identity import Release, parse
+from dev.lab.repository import ROOT
 
 PARTS = ("image", "cli", "chart", "checksums")
 
@@ -54,7 +54,7 @@ def _make_chart(release: Release, directory: Path) -> None:
     """Imported here: the command is frozen on Windows, too, where no lab is."""
     from dev.lab.release import packages
 
-    changes = notes.of_version((chart.ROOT / "CHANGELOG.md").read_text(), release.version)
+    changes = notes.of_version((ROOT / "CHANGELOG.md").read_text(), release.version)
     (directory / "NOTES.md").write_text(notes.page(release, changes))
     packages.write(release, changes, directory)
 
@@ -68,7 +68,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--source", default="", help="URL of the repository, for the chart's home page and icon"
     )
-    parser.add_argument("--output", type=Path, default=chart.ROOT / "build" / "release")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="default: all")
     given = parser.parse_args(arguments)
     given.parts = given.parts or [*PARTS]

@@ -16,27 +16,12 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from dev.lab.binaries.table import PLATFORM
-from dev.lab.chart import ROOT
 from dev.lab.errors import LabError
 from dev.lab.release.identity import Release, committed, revision
+from dev.lab.repository import PRODUCT, ROOT
 from telemetry.program import VERSION
 
 NAME = "drawbridge"
-OURS = (
-    "calico",
-    "certs",
-    "cli",
-    "cloud",
-    "controllers",
-    "dashboard",
-    "api",
-    "healthchecker",
-    "kube",
-    "runtime",
-    "settings",
-    "telemetry",
-    "webhook",
-)
 NEEDLESS = {
     "aiohappyeyeballs",
     "aiohttp",
@@ -166,7 +151,7 @@ def _options() -> list[str]:
         "--collect-data=dashboard",
         "--python-option=X utf8_mode=1",
         "--debug=noarchive",
-        *(f"--collect-submodules={package}" for package in (*OURS, "rich")),
+        *(f"--collect-submodules={package}" for package in (*PRODUCT, "rich")),
         *(f"--hidden-import={module}" for module in NAMELESS),
         *(f"--copy-metadata={package}" for package in sorted(packages)),
         *(f"--exclude-module={module}" for module in sorted(needless | UNUSED)),

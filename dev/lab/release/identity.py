@@ -7,9 +7,9 @@ import re
 import subprocess
 from dataclasses import dataclass
 
-from dev.lab import chart
 from dev.lab.binaries.table import PLATFORM
 from dev.lab.errors import LabError
+from dev.lab.repository import ROOT
 
 VERSION = re.compile(r"v?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)")
 IMAGE = re.compile(
@@ -59,5 +59,5 @@ def committed() -> int:
 
 def _git(*arguments: str) -> str:
     """Empty where the source is no checkout."""
-    done = subprocess.run(["git", *arguments], cwd=chart.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""

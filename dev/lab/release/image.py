@@ -10,11 +10,11 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from dev.lab import chart
 from dev.lab.errors import LabError
 from dev.lab.node import images, requirements
 from dev.lab.release.identity import Release, committed, revision
 from dev.lab.release.oci import INDEX, LAYER, MANIFEST, blob
+from dev.lab.repository import ROOT
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ def saved(release: Release) -> Path:
     if why := requirements.missing():
         raise LabError(f"no image can be made here: {why}")
     given = {"VERSION": release.version, "REVISION": revision()}
-    return images.build(chart.ROOT, f"drawbridge:{release.version}", arguments=given)
+    return images.build(ROOT, f"drawbridge:{release.version}", arguments=given)
 
 
 def convert(docker: Path, file: Path, version: str) -> None:

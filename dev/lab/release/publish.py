@@ -14,9 +14,10 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from dev.lab import binaries, chart
+from dev.lab import binaries
 from dev.lab.errors import LabError
 from dev.lab.release.identity import IMAGE, VERSION
+from dev.lab.repository import ROOT
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -26,7 +27,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("version")
     parser.add_argument("--image", required=True, help="where the image is pushed, without a tag")
     parser.add_argument("--charts", required=True, help="the folder of the chart: /drawbridge is added")
-    parser.add_argument("--output", type=Path, default=chart.ROOT / "build" / "release")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--plain-http", action="store_true", help="for a registry without TLS")
     given = parser.parse_args(arguments)
     try:
