@@ -208,7 +208,7 @@ def test_defaulting_again_changes_nothing_more_and_detachment_brings_its_own(new
 
     assert defaulted(stored, stored) == stored
     assert defaulted(stored) == stored
-    assert [*overridden(stored, stored)] == []
+    assert [*overridden(stored)] == []
     if is_some(new.get("maxUnavailableNodes", 0)):
         found = rolling_update(stored)
         assert (found["maxDegradedNodes"], found["maxUnavailablePodsPerNode"]) == (0, "100%")

@@ -154,21 +154,18 @@ def defaulted(raw: Raw, old: Raw | None = None) -> dict[str, Any]:
     """*raw*, which was *old* until now, with one spelling and all defaults; idempotent."""
     spec, before = raw.get("spec", {}), old.get("spec", {}) if old else {}
     strategy = {"type": "RollingUpdate"} | spec.get("updateStrategy", {})
-    strategy["rollingUpdate"] = _rolling(rolling_update(raw), rolling_update(old or {}))
+    strategy["rollingUpdate"] = _rolling(rolling_update(raw))
     spec = {"podsPerNode": 1} | spec | _selector(spec, before) | {"updateStrategy": strategy}
     return {**raw, "spec": spec}
 
 
-def overridden(raw: Raw, old: Raw | None = None) -> Iterator[str]:
+def overridden(raw: Raw) -> Iterator[str]:
     """Warnings of fields of *raw* that are stored with another value."""
-    rolling, before = rolling_update(raw), rolling_update(old or {})
-    given = _back_from_detaching(_one_spelling(rolling), before)
-    stored = rolling_update(defaulted(raw, old))
-    for name, value in DETACHING.items():
-        if _detaches(rolling) and given.get(name, value) != value:
-            yield f"{name} is {value}, not {given[name]}: maxUnavailableNodes is 1 or more, nodes are detached whole"
-        elif not _detaches(rolling) and name not in given and name in rolling:
-            yield f"{name} is {stored[name]} again, since nodes are no longer detached: maxUnavailableNodes is 0"
+    given, stored = _one_spelling(rolling_update(raw)), _rolling(rolling_update(raw))
+    how = "1 or more: nodes are detached whole" if _detaches(given) else "0: nodes are not detached"
+    for name in DETACHING:
+        if name in given and given[name] != stored[name]:
+            yield f"{name} is {stored[name]}, not {given[name]}, since maxUnavailableNodes is {how}"
 
 
 def rolling_update(raw: Raw) -> dict[str, Any]:
@@ -176,9 +173,14 @@ def rolling_update(raw: Raw) -> dict[str, Any]:
     return found
 
 
-def _rolling(given: Raw, before: Raw) -> dict[str, Any]:
-    rolling = _back_from_detaching(_one_spelling(given), before)
-    rolling = NOT_DETACHING | rolling | (DETACHING if _detaches(given) else {})
+def _rolling(given: Raw) -> dict[str, Any]:
+    rolling = _one_spelling(given)
+    if _detaches(given):
+        rolling |= DETACHING
+    elif rolling.get(DEGRADED) == DETACHING[DEGRADED]:
+        # Implied by a former `maxUnavailableNodes`: with 0 for both, no node could be updated.
+        rolling = {name: value for name, value in rolling.items() if DETACHING.get(name) != value}
+    rolling = NOT_DETACHING | rolling
     rolling |= {name: _pair(rolling[name]) for name in PAIRS if rolling.get(name) is not None}
     parts = {name: value | rolling[name] for name, value in PARTS.items() if rolling.get(name) is not None}
     return rolling | parts
@@ -194,13 +196,6 @@ def _pair(given: Raw) -> Raw:
     """*given* with key and value apart; a value in the key outweighs another one in the same way."""
     key, equals, value = str(given.get("key", "")).partition("=")
     return {**given, "key": key, "value": value} if equals else given
-
-
-def _back_from_detaching(given: dict[str, Any], before: Raw) -> dict[str, Any]:
-    """Without the values that the former `maxUnavailableNodes` implied."""
-    if not _detaches(before) or _detaches(given):
-        return given
-    return {name: value for name, value in given.items() if name not in DETACHING or value != DETACHING[name]}
 
 
 def _detaches(rolling: Raw) -> bool:

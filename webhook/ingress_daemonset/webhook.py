@@ -56,7 +56,7 @@ class DefaultingWebhook:
         if not is_readable(new := written.new):
             return allow(audit={"skipped": "left to the schema to refuse"})
         old = written.stored
-        return change(new, defaulted(new, old), warnings=tuple(overridden(new, old)))
+        return change(new, defaulted(new, old), warnings=tuple(overridden(new)))
 
 
 class ValidatingWebhook:
