@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from itertools import pairwise
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
@@ -17,7 +16,6 @@ from rich.text import Text
 from cli.cluster import Cluster
 from cli.errors import Failure, unreadable
 from cli.explain.kinds import kind_of
-from cli.installation import Access
 from cli.inventory import Inventory
 from cli.output import Cell, Part, age, left
 from cli.status import Status, status_of
@@ -88,33 +86,6 @@ class Feed(Generic[T]):
             self._latest = None
 
 
-class Permissions:
-    """What the user of the page may change.
-
-    Asked once: what changes later, a write shows. With *read_only*, nothing may be changed.
-    """
-
-    def __init__(self, cluster: Cluster, read_only: bool) -> None:
-        self._cluster, self.read_only = cluster, read_only
-        self._known: dict[Access, bool] = {}
-
-    def granted(self, wanted: Iterable[Access]) -> set[Access]:
-        if self.read_only:
-            return set()
-        asked, may = {*wanted}, Inventory(self._cluster).may
-        answers = self._cluster.read({each: partial(may, each) for each in asked - self._known.keys()})
-        self._known |= {each: may for each, may in answers.items() if not isinstance(may, KubeError)}
-        return {each for each in asked if self._known.get(each)}
-
-
-class PageInventory(Inventory):
-    """With what the user of the page may change."""
-
-    def __init__(self, cluster: Cluster, permissions: Permissions) -> None:
-        super().__init__(cluster)
-        self.permissions = permissions
-
-
 @dataclass(frozen=True)
 class Page:
     """Its feed has the value to show, or why it cannot be read. *command* prints the same; *now* is for ages."""
@@ -134,13 +105,12 @@ class Page:
 
 def pages_of(cluster: Cluster, read_only: bool = False) -> list[Page]:
     """All raise KubeError, or Failure when Drawbridge is not installed. With *read_only*, no Secret is read."""
-    permissions = Permissions(cluster, read_only)
 
     def overview(inventory: Inventory) -> Status:
         return status_of(inventory, secrets=not read_only)
 
-    def page(name: str, title: str, path: str, read: Callable[[PageInventory], Any]) -> Page:
-        feed = Feed(_caught(lambda: read(PageInventory(cluster, permissions))))
+    def page(name: str, title: str, path: str, read: Callable[[Inventory], Any]) -> Page:
+        feed = Feed(_caught(lambda: read(Inventory(cluster))))
         return Page(name, title, path, feed, now=cluster.now)
 
     return [

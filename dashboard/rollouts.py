@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from api.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL, REVISION_OF
+from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL, REVISION_OF
 from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import FollowedNode, readable
 from cli.cluster import Cluster
@@ -19,7 +19,6 @@ from cli.errors import Failure
 from cli.ingress_daemonset.command import Patch, aborted, revisions_of, stored_of, undo
 from cli.ingress_daemonset.command import write as write_change
 from cli.ingress_daemonset.rollouts import Rollout, StoredResource, pause, promote, rollout_of
-from cli.installation import Access
 from cli.inventory import Inventory
 from cli.output import Document
 from controllers.ingress_daemonset.children import Workload, Writes
@@ -27,7 +26,6 @@ from controllers.ingress_daemonset.nodes import NodeRollout, why
 from controllers.ingress_daemonset.pacing import resolved
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of
 from controllers.ingress_daemonset.rollout import Snapshot, budget
-from dashboard.pages import PageInventory
 from kube.client import Client
 from kube.errors import Conflict, Forbidden
 from kube.resources import DEPLOYMENTS, NODES, Selection
@@ -87,8 +85,7 @@ class RolloutView(Document, frozen=True):
 
     rollout: Rollout
     nodes: Nodes | None
-    unreadable: str
-    may_change: bool
+    unreadable: str = ""
 
     @property
     def wrong(self) -> bool:
@@ -103,7 +100,7 @@ class RolloutsPage(Document, frozen=True):
     rollouts: tuple[RolloutView, ...]
 
 
-def read(inventory: PageInventory) -> RolloutsPage:
+def read(inventory: Inventory) -> RolloutsPage:
     ours = Selection(label_selector=NODE_LABEL)
     stored_resources, followed, deployments, revisions = inventory.cluster.together(
         partial(inventory.list, INGRESS_DAEMONSETS, Raw),
@@ -111,22 +108,20 @@ def read(inventory: PageInventory) -> RolloutsPage:
         partial(inventory.list, DEPLOYMENTS, Workload, ours),
         partial(_revisions, inventory),
     )
-    may = inventory.permissions.granted(_pausing(raw["metadata"]["namespace"]) for raw in stored_resources)
 
     def view(raw: Raw) -> RolloutView:
         stored = msgspec.convert(raw, StoredResource)
         former = of(stored.metadata.uid, revisions)
         rollout = rollout_of(stored, {each.digest: each.template for each in former})
-        may_change = _pausing(rollout.namespace) in may
         children = [each for each in deployments if each.metadata.namespace == rollout.namespace]
         try:
             resource = readable(raw)
             if failed := resolved(resource, ())[1].stored:
                 raise ValueError(f"{failed.reason}: they return to the former template")
         except (msgspec.ValidationError, ValueError) as error:
-            return RolloutView(rollout, None, str(error), may_change)
+            return RolloutView(rollout, None, str(error))
         snapshot = Snapshot(resource, followed, children, inventory.now(), Writes(), {})
-        return RolloutView(rollout, _nodes(snapshot, rollout), "", may_change)
+        return RolloutView(rollout, _nodes(snapshot, rollout))
 
     views = map(view, stored_resources)
     return RolloutsPage(tuple(sorted(views, key=lambda each: (not each.wrong, each.place))))
@@ -138,10 +133,6 @@ def _revisions(inventory: Inventory) -> Sequence[Revision]:
         return inventory.list(CONTROLLER_REVISIONS, Revision, Selection(label_selector=REVISION_OF))
     except Forbidden:
         return ()
-
-
-def _pausing(namespace: str) -> Access:
-    return Access("patch", PLURAL, GROUP, namespace)
 
 
 def _nodes(snapshot: Snapshot, rollout: Rollout) -> Nodes:

@@ -65,13 +65,6 @@ class Page:
         return self.browser.post(path, base_url=BASE, data=form, headers={"Origin": origin})
 
 
-def cluster_of(api: FakeAPI, may_write: bool = True) -> Cluster:
-    """As the command connects to it, of a user who may change IngressDaemonSets, or may not."""
-
-    api.fault = partial(cli.answered, forbidden="$^" if may_write else "")
-    return cli.cluster_of(api)
-
-
 def mirror(world: World, api: FakeAPI) -> None:
     """Show in the API server what the *world* is now, with the status that the leader writes."""
     api.put(ROLLOUTS, {**world.raw, "status": world.status()})

@@ -29,7 +29,7 @@ from dev.lab.waiting import stretch
 from kube.types import Node
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, block, pool
-from tests.dashboard import cluster_of, mirror
+from tests.dashboard import mirror
 from tests.factories import NOW, raw_pod, record
 from tests.ingress_daemonset_world import World, raw_resource
 from tests.test_ingress_daemonset_rollout import detaching
@@ -85,7 +85,7 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture
 def served(chromium: Any) -> Iterator[Served]:
     api, world = busy()
-    cluster, stop = cluster_of(api), Event()
+    cluster, stop = cli.cluster_of(api), Event()
     with closing(listen(0)) as listener:
         guard = Guard(listener.getsockname()[1])
         app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster), stop)
