@@ -29,7 +29,7 @@ from calico.pools import CONFIGURATIONS
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from controllers.anycast_ip.claim import LABELS, POOL, Claim, data, name_of
 from controllers.ingress_daemonset.children import version_of
-from controllers.ingress_daemonset.revisions import plan_revisions
+from controllers.ingress_daemonset.revisions import body_of
 from dev.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, refusal
 from dev.fake_api.calls import Reply, Request
 from kube.resources import VALIDATING_WEBHOOKS
@@ -155,8 +155,7 @@ class World:
                 status = _read(rest).pop("status", {})
                 self._put("IngressDaemonSet", _web(**_read(rest)) | {"status": status})
             case "revision":
-                made = plan_revisions(resource(_web(**_read(text))), ()).create or {}
-                self._put("ControllerRevision", made | {"revision": int(where)})
+                self._put("ControllerRevision", body_of(resource(_web(**_read(text))), int(where)))
             case "edge":
                 self._edge = _at_rest(where.split(","), _web(**_read(text)))
                 self._mirror()

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset.status import status_of
-from api.ingress_daemonset.types import resource, time_of
+from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.reporter import news
-from controllers.ingress_daemonset.revisions import Revision, plan_revisions
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource, stored
 
 NODES = tuple(f"n{number}" for number in range(1, 7))
@@ -141,19 +138,6 @@ class Rolling:
 
     def finish(self) -> None:
         self.play(lambda: not self.rollout)
-
-
-def record(here: Rolling) -> None:
-    """Keep templates, as the leader does."""
-    held = here.world.revisions
-    planned = plan_revisions(resource(copy.deepcopy(here.world.raw)), held)
-    gone = {each.metadata.name for each in planned.surplus}
-    kept = [each for each in held if each.metadata.name not in gone and each is not planned.renumber]
-    if planned.renumber:
-        kept.append(msgspec.structs.replace(planned.renumber, revision=planned.number))
-    if planned.create:
-        kept.append(msgspec.convert(planned.create, Revision))
-    here.world.revisions = kept
 
 
 class Rollouts(RuleBasedStateMachine):

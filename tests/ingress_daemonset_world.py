@@ -33,7 +33,7 @@ from controllers.ingress_daemonset.health_checks import plan_health_checkers
 from controllers.ingress_daemonset.nodes import NodeRollout
 from controllers.ingress_daemonset.pacing import Measurement, Query, resolved
 from controllers.ingress_daemonset.planner import Plan, plan
-from controllers.ingress_daemonset.revisions import Revision
+from controllers.ingress_daemonset.revisions import Revision, plan_revisions
 from controllers.ingress_daemonset.rollout import Snapshot
 from dev.fake_api import merged
 from settings.ingress_daemonset import HealthChecker
@@ -96,8 +96,8 @@ class World:
         self.deployments: dict[str, Raw] = {}
         self.daemonsets: dict[str, Raw] = {}
         self.bindings: dict[str, Raw] = {}
-        self.revisions: list[Revision] = []
-        """Former templates that are kept."""
+        self.revisions: dict[str, Raw] = {}
+        """Templates that are kept."""
         self._values: dict[bytes, Any] = {}
         self._rollouts: Sequence[NodeRollout] = ()
         self._answers = Answers()
@@ -143,16 +143,19 @@ class World:
             "Deployment": [self._value(each, Workload) for each in self.deployments.values()],
             "DaemonSet": [self._value(each, Workload) for each in self.daemonsets.values()],
             "RoleBinding": [self._value(each, Grant) for each in self.bindings.values()],
+            "ControllerRevision": [self._value(each, Revision) for each in self.revisions.values()],
         }
         nodes = [self._value(each, FollowedNode) for each in self.nodes.values()]
         readings = {name: tuple(self._readings(name)) for name in self.nodes}
-        given, rollback = resolved(with_defaults(copy.deepcopy(self.raw)), self.revisions)
+        given = with_defaults(copy.deepcopy(self.raw))
+        recorded = plan_revisions(given, children["ControllerRevision"])
+        given, rollback = resolved(given, children["ControllerRevision"])
         self._measure()
         checkers = plan_health_checkers(given, children, CHECKER)
         found = Snapshot(
             given, nodes, children["Deployment"], self.now, writes, readings, rollback, self.measured
         )
-        return replace(found, checkers=checkers)
+        return replace(found, checkers=checkers, recorded=recorded)
 
     def _measure(self) -> None:
         """As the last plan asked for it, when that is due."""
@@ -235,6 +238,7 @@ class World:
             "DaemonSet": self.daemonsets,
             "Node": self.nodes,
             "RoleBinding": self.bindings,
+            "ControllerRevision": self.revisions,
         }
         kind, _, name = action.target
         if isinstance(action, Create):

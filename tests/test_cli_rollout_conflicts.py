@@ -10,7 +10,7 @@ import pytest
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.types import resource
 from controllers.ingress_daemonset.children import version_of
-from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, body_of
 from dev.fake_api import FakeAPI
 from tests import cli
 from tests.ingress_daemonset_world import raw_resource
@@ -28,8 +28,7 @@ def raw_with(image: str, **spec: Any) -> Raw:
 def cluster(verb: str) -> FakeAPI:
     """A rollout of the second template with a canary, whose status moves on with each of the next three writes."""
     api = cli.installed("ingressDaemonSet")
-    former = plan_revisions(resource(raw_with("proxy:1")), ()).create
-    api.put(CONTROLLER_REVISIONS, former or {})
+    api.put(CONTROLLER_REVISIONS, body_of(resource(raw_with("proxy:1"))))
     raw = raw_with("proxy:2", rolling={"window": WINDOW}, paused=verb == "resume")
     raw["status"] = {
         "conditions": [{"type": "Progressing", "status": "True", "reason": "CanaryPaused"}],

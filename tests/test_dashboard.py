@@ -18,7 +18,7 @@ from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset.types import resource
 from cli.output import bad, title, warning
 from controllers.ingress_daemonset.children import revision_of_template
-from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, body_of
 from dashboard.app import BEAT, LONGEST_FORM, Guard, Streams, create_app, fragment
 from dashboard.pages import INTERVAL, MOST, SHARE, Feed, Run, line_of, matching, words
 from dashboard.pages import Page as Served
@@ -209,8 +209,10 @@ def former(api: FakeAPI, world: World, image: str) -> Any:
     held["status"]["currentRevision"] = revision_of_template(before)
     held["status"]["rollout"]["fromRevision"] = revision_of_template(before)
     api.put(ROLLOUTS, held)
-    planned = plan_revisions(resource({**world.raw, "spec": {**world.raw["spec"], "template": before}}), ())
-    api.put(CONTROLLER_REVISIONS, planned.create or {})
+    api.put(
+        CONTROLLER_REVISIONS,
+        body_of(resource({**world.raw, "spec": {**world.raw["spec"], "template": before}})),
+    )
     return before
 
 

@@ -313,4 +313,4 @@ def test_a_forecast_has_waves_and_the_grace_at_load_balancers() -> None:
         (each.replaced_at - each.begins_at).seconds == GRACE for each in found.steps if each.replaced_at
     )
     assert first.ends_at
-    assert second.begins_at - first.ends_at >= timedelta(seconds=60)
+    assert second.begins_at - first.ends_at > timedelta(seconds=59)

@@ -18,19 +18,16 @@ from controllers.ingress_daemonset.children import Target
 from controllers.ingress_daemonset.controller import (
     NotServed,
     enqueue_changes,
-    enqueue_templates,
     require_served,
 )
 from controllers.ingress_daemonset.object_cache import ObjectCache
 from controllers.ingress_daemonset.planner import Plan
 from controllers.ingress_daemonset.reporter import Reporter, news
-from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
 from controllers.ingress_daemonset.status import Unconfirmed
 from controllers.workqueue import WorkQueue
 from dev.fake_api import FakeAPI
 from dev.fake_api.kinds import BUILT_IN
 from kube.errors import Unreachable
-from kube.informer import Informer, ListWatch
 from kube.types import Condition
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
@@ -113,22 +110,6 @@ def test_a_mark_of_our_own_queues_its_load_balancers_though_no_watch_brings_it()
 
     cache.forget(Target("Deployment", "edge", "web-n1"), stored["metadata"].get("uid", ""))
     assert queued == ["lb-1", "lb-1"]
-
-
-def test_revisions_are_looked_at_when_our_own_status_says_that_another_template_is_proven() -> None:
-    """So that the one before is no longer kept beyond the limit."""
-    api = with_nodes("n1")
-    cache, queued = ObjectCache(api, api.informers), list[str]()
-    revisions = Informer(ListWatch(api, CONTROLLER_REVISIONS), msgspec.json.Decoder(Revision).decode)
-    enqueue_templates(cache, revisions, queued.append)
-    api.deliver()
-    queued.clear()
-    for version, status in ("1000001", {}), ("1000002", {"currentRevision": "0123456789"}):
-        raw = copy.deepcopy(api.objects["IngressDaemonSet", "edge/web"]) | {"status": status}
-        raw["metadata"]["resourceVersion"] = version
-        cache.take_in(Target("IngressDaemonSet", "edge", "web"), msgspec.Raw(msgspec.json.encode(raw)))
-
-    assert queued == ["edge/web"]
 
 
 def test_changes_that_come_together_lead_to_one_look() -> None:

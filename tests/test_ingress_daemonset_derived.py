@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api.ingress_daemonset import UPDATE_NOW
-from tests.ingress_daemonset_rolling import Rolling, record
+from tests.ingress_daemonset_rolling import Rolling
 
 Raw = dict[str, Any]
 NODES = ("n1", "n2", "n3", "n4")
@@ -27,7 +27,6 @@ class Edge(Rolling):
             each["metadata"]["labels"] = {"zone": "ba"[number % 2]}
 
     def turn(self) -> None:
-        record(self)
         super().turn()
         assert len(self.world.off()) <= 1
 

@@ -20,7 +20,7 @@ from controllers.ingress_daemonset.planner import plan
 from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import ASSUMED, Pace, pace_of
 from tests.ingress_daemonset_leader import Leader, with_nodes
-from tests.ingress_daemonset_rolling import Rolling, record
+from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import COMPLETE, DETACHED, TIMESTAMP, complete, is_ready, merge, raw_node
 
 Raw = dict[str, Any]
@@ -347,7 +347,6 @@ def test_the_first_pods_of_a_new_node_are_expected_unless_they_have_not_started_
     here = Rolling("n1", "n3", rolling={"maxUnavailableNodes": 1, **BY_NODE, "waves": {"byLabel": "zone"}})
     for name in ("n1", "n3"):
         here.label(name, zone="a")
-    record(here)
     if phase is Phase.OUTDATED:  # it gets the former template first, and is of the last wave
         here.roll_out()
         here.play(lambda: here.updated() and not here.world.off())

@@ -90,7 +90,7 @@ def test_a_new_node_gets_the_new_template_in_its_turn() -> None:
 def test_where_the_former_template_is_not_kept_a_new_node_gets_the_present_one() -> None:
     here = rolling(canary={"nodes": 1})
     here.world.retemplate("proxy:2")
-    here.world.revisions = []
+    here.world.revisions = {}
     join(here, "m1")
     here.turn()
 

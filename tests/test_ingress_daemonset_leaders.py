@@ -5,13 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
-from api.ingress_daemonset.types import resource
 from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.object_cache import DECODERS, RESOURCES
-from controllers.ingress_daemonset.revisions import Revision, plan_revisions
 from kube.errors import KubeError
 from kube.informer import Identity, Informer, ListWatch
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
@@ -56,13 +53,11 @@ def looks(leader: Leader, number: int = 5) -> None:
             continue
 
 
-def failing() -> tuple[Leader, list[Revision]]:
-    """With one node whose pods did not come in time, and the templates that are kept."""
+def failing() -> Leader:
+    """With one node whose pods did not come in time."""
     here = Leader(with_nodes(*NODES, rolling={**DETACHING, "autoRollback": True}, progressDeadlineSeconds=60))
     here.settle()
-    kept = [recorded(here)]
     here.retemplate("proxy:2")
-    kept.append(recorded(here))
     for _ in range(4):
         here.look()
         here.api.deliver()
@@ -72,36 +67,25 @@ def failing() -> tuple[Leader, list[Revision]]:
     [name] = [node for node, image in here.image_by_node().items() if image == "proxy:2"]
     here.api.change("Deployment", f"edge/web-{name}", {"status": status})
     here.clock.advance(60)
-    return here, kept
-
-
-def recorded(here: Leader) -> Revision:
-    body = plan_revisions(resource(here.api.objects["IngressDaemonSet", KEY]), ()).create
-    assert body
-    return msgspec.convert(body, Revision)
+    return here
 
 
 def test_no_node_returns_before_the_rollback_is_stored_and_the_next_leader_completes_it() -> None:
-    here, kept = failing()
-    here.cache.revisions = lambda _: kept
+    here = failing()
     with here.fault(lambda verb, kind, name: "timed out" if verb == "status" else ""):
         looks(here)
         assert on(here, "proxy:2") == 1
     assert "rollback" not in here.status
 
     other = Leader(here.api, before=here)
-    other.cache.revisions = lambda _: kept
     other.settle(until=lambda: "rollback" in here.status)
-    third = Leader(here.api, before=here)
-    third.cache.revisions = lambda _: kept
-    third.settle()
+    Leader(here.api, before=here).settle()
     assert (on(here, "proxy:1"), here.off()) == (3, set())
     assert here.conditions()["Progressing"]["reason"] == "RolledBack"
 
 
 def test_the_spec_that_is_applied_again_after_a_rollback_costs_no_write() -> None:
-    here, kept = failing()
-    here.cache.revisions = lambda _: kept
+    here = failing()
     here.settle()
     assert on(here, "proxy:1") == 3
     before = list(here.api.writes)

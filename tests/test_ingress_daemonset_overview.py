@@ -14,7 +14,7 @@ from api.ingress_daemonset.types import resource
 from controllers.ingress_daemonset.detachment import holders_of
 from controllers.ingress_daemonset.drift import overwrite
 from controllers.ingress_daemonset.forecast import forecast
-from controllers.ingress_daemonset.revisions import plan_revisions
+from controllers.ingress_daemonset.revisions import body_of
 from controllers.ingress_daemonset.status import HISTORY_SIZE, pace_of
 from dev.fake_api import merged
 from tests.ingress_daemonset_rolling import Rolling, at
@@ -382,7 +382,6 @@ def test_the_patch_of_a_status_leaves_nothing_of_the_one_before(old: Raw, new: R
 
 def test_a_revision_is_named_as_its_controller_revision_is() -> None:
     rolling = Rolling("n1")
-    planned = plan_revisions(resource(rolling.world.raw), ())
+    named = body_of(resource(rolling.world.raw))["metadata"]["name"]
 
-    assert planned.create
-    assert planned.create["metadata"]["name"] == f"web-{rolling.status['currentRevision']}"
+    assert named == f"web-{rolling.status['currentRevision']}"

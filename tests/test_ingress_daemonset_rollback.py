@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from api.health_checks import State
-from controllers.ingress_daemonset.revisions import of
-from tests.ingress_daemonset_rolling import NODES, Rolling, record
-from tests.ingress_daemonset_world import UID, raw_node
+from tests.ingress_daemonset_rolling import NODES, Rolling
+from tests.ingress_daemonset_world import raw_node
 
 Raw = dict[str, Any]
 BAD = "proxy:bad"
@@ -25,10 +24,6 @@ class Returning(Rolling):
     def __init__(self, *nodes: str, **parts: Any) -> None:
         rolling = {"autoRollback": True, **parts.pop("rolling", {})}
         super().__init__(*nodes, rolling=rolling, **{"progressDeadlineSeconds": DEADLINE, **parts})
-
-    def turn(self) -> None:
-        record(self)
-        super().turn()
 
     def _run_pods(self) -> None:
         super()._run_pods()
@@ -95,7 +90,8 @@ def lose_nodes(here: Returning) -> None:
 
 def forget(here: Returning) -> None:
     """The former template."""
-    here.world.revisions = of(UID, here.world.revisions)[-1:]
+    kept = here.world.revisions
+    here.world.revisions = dict([max(kept.items(), key=lambda each: each[1]["revision"])])
 
 
 @pytest.mark.parametrize(

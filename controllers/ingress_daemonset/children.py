@@ -22,7 +22,7 @@ from kube.types import Condition, ObjectMeta, Value
 
 LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
-Kind = Literal["Deployment", "DaemonSet", "RoleBinding", "Node", "IngressDaemonSet"]
+Kind = Literal["Deployment", "DaemonSet", "RoleBinding", "ControllerRevision", "Node", "IngressDaemonSet"]
 
 
 class Target(NamedTuple):
@@ -102,7 +102,7 @@ def change(
     held: ObjectMeta,
     metadata: Mapping[str, Any],
     subresource: str = "",
-    **parts: Mapping[str, Any],
+    **parts: Any,
 ) -> Change:
     """Of *metadata* and of other *parts* of the object; empty parts are left out."""
     body: dict[str, Any] = {"metadata": {**metadata, **held.guard}}

@@ -16,13 +16,13 @@ import msgspec
 import structlog
 from prometheus_client import Histogram
 
-from api.ingress_daemonset import KIND, REVISION_OF
+from api.ingress_daemonset import KIND
 from api.ingress_daemonset.status import raw_of
 from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.controller import CLOCK, Clock, Controller
 from controllers.executor import Executor
-from controllers.ingress_daemonset.children import NAMESPACE, Child, Seen, Target
+from controllers.ingress_daemonset.children import Child, Seen, Target
 from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration, overwrite
 from controllers.ingress_daemonset.health_checks import plan_health_checkers
 from controllers.ingress_daemonset.object_cache import (
@@ -45,15 +45,13 @@ from controllers.ingress_daemonset.readers import (
     read,
 )
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, RevisionReconciler
+from controllers.ingress_daemonset.revisions import plan_revisions
 from controllers.ingress_daemonset.rollout import Snapshot, first_seen
 from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import Backoff, Conflict, KubeError
-from kube.informer import Informer
-from kube.resources import Selection
 from kube.types import key_of
 from runtime import time
 from settings import IngressDaemonSetSettings, Settings
@@ -79,14 +77,11 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     client = context.client
     if not context.wait_for(lambda: require_served(client), SERVED_PAUSES, "IngressDaemonSets", NotServed):
         return
-    revisions = context.informers.of(CONTROLLER_REVISIONS, Revision, Selection(label_selector=REVISION_OF))
     known = LoadBalancerCache(lambda: settings().ingress_daemonset.clb)
     informers = informers_of(context.informers)
-    by_namespace = partial(revisions.by_index, NAMESPACE)
-    cache = ObjectCache(client, informers, revisions=by_namespace, backends=known.of)
-    if not context.wait_synced(*informers.values(), revisions):
+    cache = ObjectCache(client, informers, backends=known.of)
+    if not context.wait_synced(*informers.values()):
         return
-    history = RevisionReconciler(context, revisions, informers["IngressDaemonSet"].get)
     reporter = Reporter(context.recorder)
 
     def ours() -> IngressDaemonSetSettings:
@@ -110,10 +105,8 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         )
         reconciler = Reconciler(cache, writer, readers, reporter, ours, CLOCK)
         main = Controller(WorkQueue("ingress_daemonset", pauses=PAUSES), reconciler.reconcile)
-        templates = Controller("ingress_daemonset_revisions", history.reconcile, rate=PAUSES)
         enqueue_changes(cache, main.queue, reconciler.pace)
-        enqueue_templates(cache, revisions, templates.queue.add)
-        controllers, queue_all = [main, templates], [lambda: enqueue_all(cache, main.queue)]
+        controllers, queue_all = [main], [lambda: enqueue_all(cache, main.queue)]
         if settings().ingress_daemonset.clb.enabled:
             # Only then the cloud's libraries are loaded.
             weights = import_module("controllers.ingress_daemonset.weights")
@@ -180,23 +173,6 @@ def enqueue_owner(enqueue: Callable[[str], None], old: Child | None, new: Child 
     owner = seen.metadata.controller if (seen := new or old) else None
     if seen and owner and owner.kind == KIND:
         enqueue(f"{seen.metadata.namespace}/{owner.name}")
-
-
-def enqueue_templates(
-    cache: ObjectCache, revisions: Informer[Revision], enqueue: Callable[[str], None]
-) -> None:
-    """A change of a template, of the one that is proven, or of a revision by another client."""
-
-    def on_resource(old: IngressDaemonSet | None, new: IngressDaemonSet | None) -> None:
-        if new and (old is None or _templates(old) != _templates(new)):
-            enqueue(key_of(new.metadata))
-
-    cache.on_change("IngressDaemonSet", on_resource)
-    revisions.on_change(partial(enqueue_owner, enqueue))
-
-
-def _templates(resource: IngressDaemonSet) -> tuple[object, ...]:
-    return resource.spec, resource.stored.current_revision
 
 
 def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:
@@ -298,14 +274,15 @@ class Reconciler:
         deployments, nodes, now = children["Deployment"], cache.list("Node"), self._clock.now()
         last.seen = first_seen(last.seen, resource, nodes, deployments, now)
         writes = self._writer.retries.writes(namespace, last.seen)
-        resource, rollback = resolved(resource, cache.revisions(namespace))
+        recorded = plan_revisions(resource, children["ControllerRevision"])
+        resource, rollback = resolved(resource, children["ControllerRevision"])
         settings = self._settings()
         if not settings.enabled:
             resource = suspended(resource)  # this process may be the last one that attaches nodes
         backends = cache.backends(resource, [each.name for each in nodes])
         checkers = plan_health_checkers(resource, children, settings.health_checker)
-        first = Snapshot(resource, nodes, deployments, now, writes, {})
-        return replace(first, rollback=rollback, backends=backends, checkers=checkers)
+        first = Snapshot(resource, nodes, deployments, now, writes, {}, rollback, recorded=recorded)
+        return replace(first, backends=backends, checkers=checkers)
 
     def _explain(self, resource: IngressDaemonSet, each: Altered) -> Alteration | None:
         """From its managed fields, which are read only for this: they are most of an object. None on failure."""
@@ -345,8 +322,8 @@ class Reconciler:
                 return self.pace(key_of(resource.metadata))
             last.status_at = self._clock.monotonic()
             self._reporter.report(resource, planned.status)
-            if guarded:
-                # What decides about nodes counts from now on, and the watch does not bring back our own write.
+            if guarded or planned.status.current_revision != resource.stored.current_revision:
+                # What decides counts from now on, and the watch does not bring back our own write.
                 due = self.pace(key_of(resource.metadata))
         self._reporter.measure(resource, planned)
         return due

@@ -250,9 +250,9 @@ def forecast(snapshot: Snapshot, pace: Pace, plans: int | None = None) -> Foreca
     """Only graces, pauses, and what has a *pace* take time. *plans* is after how many the play is cut off."""
     if snapshot.resource.metadata.deletion_timestamp is not None:
         return Forecast(0, 0)
-    # Health checkers are not simulated.
+    # Neither health checkers nor revisions are simulated.
     resource = foreseeable(snapshot.resource, pace.waits)
-    snapshot = replace(snapshot, resource=resource, checkers=HealthCheckers())
+    snapshot = replace(snapshot, resource=resource, checkers=HealthCheckers(), recorded=())
     cluster, record = SimulatedCluster(snapshot, pace.pods), _Record(resource.stored.canary)
     changed_at = snapshot.now
     for _ in range(plans or max(LEAST_PLANS, NODE_VISITS // max(1, len(snapshot.nodes)))):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL, REVISION_OF
 from api.ingress_daemonset.template import FollowedNode, readable
 from api.ingress_daemonset.types import IngressDaemonSet, load_balancers, not_allowed
 from controllers.controller import CLOCK, Clock
@@ -18,7 +18,7 @@ from controllers.informers import Informers
 from controllers.ingress_daemonset.children import NAMESPACE, Child, Grant, Kind, Target, Workload
 from controllers.ingress_daemonset.detachment import BackendsByNode, NodeBackends
 from controllers.ingress_daemonset.health_checks import FOR
-from controllers.ingress_daemonset.revisions import Revision
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.informer import Informer
@@ -75,8 +75,14 @@ RESOURCES: Mapping[Kind, Resource] = {
     "Deployment": DEPLOYMENTS,
     "DaemonSet": DAEMON_SETS,
     "RoleBinding": Resource("rbac.authorization.k8s.io", "v1", "rolebindings"),
+    "ControllerRevision": CONTROLLER_REVISIONS,
 }
-LABELS: Mapping[Kind, str] = {"Deployment": NODE_LABEL, "DaemonSet": FOR, "RoleBinding": FOR}
+LABELS: Mapping[Kind, str] = {
+    "Deployment": NODE_LABEL,
+    "DaemonSet": FOR,
+    "RoleBinding": FOR,
+    "ControllerRevision": REVISION_OF,
+}
 """By which children are followed; kinds that are not named here are followed completely."""
 DECODERS: Mapping[Kind, Callable[[msgspec.Raw], Any]] = {
     "IngressDaemonSet": lambda raw: readable(msgspec.json.decode(raw)),
@@ -84,6 +90,7 @@ DECODERS: Mapping[Kind, Callable[[msgspec.Raw], Any]] = {
     "Deployment": msgspec.json.Decoder(Workload).decode,
     "DaemonSet": msgspec.json.Decoder(Workload).decode,
     "RoleBinding": msgspec.json.Decoder(Grant).decode,
+    "ControllerRevision": msgspec.json.Decoder(Revision).decode,
 }
 T = TypeVar("T")
 
@@ -101,8 +108,8 @@ class ObjectCache:
     """Safe to use from any thread.
 
     No informer follows an object without the label of its kind, such as one that others created under a name of ours.
-    It is known as it was last read, at a time on *clock*. *revisions* are those of a namespace, *backends* what load
-    balancers have of the nodes with these names.
+    It is known as it was last read, at a time on *clock*. *backends* are what load balancers have of the nodes with
+    these names.
     """
 
     def __init__(
@@ -110,11 +117,10 @@ class ObjectCache:
         client: Client,
         informers: Mapping[Kind, Informer[Any]],
         clock: Callable[[], float] = time.monotonic,
-        revisions: Callable[[str], Sequence[Revision]] = lambda _: (),
         backends: Callable[[IngressDaemonSet, Sequence[str]], BackendsByNode] = lambda *_: {},
     ) -> None:
         self.client, self.informers, self._clock = client, informers, clock
-        self.revisions, self.backends = revisions, backends
+        self.backends = backends
         self._unlabelled: dict[Target, tuple[Any, float]] = {}
         self._lock = threading.Lock()
         self._handlers: dict[Kind, list[Callable[[Any | None, Any | None], None]]] = {}

@@ -141,6 +141,7 @@ def _drains(rollout: Rollout) -> Iterable[Action]:
 
 
 def _steps(rollout: Rollout) -> Iterable[Step]:
+    yield tuple(rollout.recorded)
     yield tuple(rollout.checkers.actions.get("RoleBinding", ()))
     chosen = set[NodeRollout]()
     if FINALIZER in rollout.resource.metadata.finalizers:

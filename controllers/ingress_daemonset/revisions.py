@@ -6,27 +6,26 @@ before it are there whatever has been updated to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import structlog
 
 from api.health_checks import shortened
 from api.ingress_daemonset import REVISION_OF
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.children import (
-    NAMESPACE,
+    Action,
     Child,
+    change,
+    create,
+    delete,
     metadata,
     revision_of_template,
     without_timestamp,
 )
-from controllers.manager import Context
-from kube.informer import Informer
 from kube.resources import Resource
-from kube.types import Completed, key_of
+from kube.types import Completed
 
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions")
 
@@ -52,31 +51,30 @@ class Revision(Child, frozen=True, dict=True):
         return revision_of_template(self.template)
 
 
-@dataclass(frozen=True)
-class RevisionPlan:
-    """*create* has the body; *renumber* becomes the latest, with the *number*; *surplus* is to be deleted."""
-
-    create: dict[str, Any] | None = None
-    renumber: Revision | None = None
-    number: int = 0
-    surplus: tuple[Revision, ...] = ()
-
-
-def plan_revisions(resource: IngressDaemonSet, held: Sequence[Revision]) -> RevisionPlan:
+def plan_revisions(resource: IngressDaemonSet, held: Sequence[Revision]) -> list[Action]:
     """Make the current template the latest revision, and leave as many others as the spec says."""
     if resource.metadata.deletion_timestamp is not None:
-        return RevisionPlan()
+        return []  # the garbage collector deletes its revisions
     ours = of(resource.metadata.uid, held)
     template = without_timestamp(resource.spec.template)
     current = next((each for each in ours if each.template == template), None)
     others = [each for each in ours if each is not current]
     surplus = others[: max(0, len(others) - resource.spec.revision_history_limit)]
-    # Whatever the limit: an abort and a rollback return to it, and new nodes get it meanwhile.
-    surplus = [each for each in surplus if each.digest != resource.stored.current_revision]
     number = 1 + (ours[-1].revision if ours else 0)
-    if current is None:
-        return RevisionPlan(_body(resource, template, number), None, number, tuple(surplus))
-    return RevisionPlan(None, None if current is ours[-1] else current, number, tuple(surplus))
+    body, actions = body_of(resource, number), list[Action]()
+    labels = {"labels": body["metadata"]["labels"]}
+    if current and not labels["labels"].items() <= current.metadata.labels.items():
+        actions.append(change("ControllerRevision", current.metadata, labels))
+    elif current and current is not ours[-1]:
+        actions.append(change("ControllerRevision", current.metadata, {}, revision=number))
+    # One of another owner is left as it is, though this template is not kept then.
+    elif current is None and body["metadata"]["name"] not in {each.metadata.name for each in held}:
+        actions.append(create("ControllerRevision", body))
+    # Whatever the limit: an abort and a rollback return to it, and new nodes get it meanwhile.
+    proven = resource.stored.current_revision
+    return actions + [
+        delete("ControllerRevision", each.metadata) for each in surplus if each.digest != proven
+    ]
 
 
 def of(uid: str, held: Sequence[Revision]) -> list[Revision]:
@@ -85,8 +83,9 @@ def of(uid: str, held: Sequence[Revision]) -> list[Revision]:
     return sorted(ours, key=lambda each: each.revision)
 
 
-def _body(resource: IngressDaemonSet, template: dict[str, Any], number: int) -> dict[str, Any]:
-    name = resource.metadata.name
+def body_of(resource: IngressDaemonSet, number: int = 1) -> dict[str, Any]:
+    """Of the revision that has its template."""
+    name, template = resource.metadata.name, without_timestamp(resource.spec.template)
     labels = {REVISION_OF: shortened(name)}
     return {
         "apiVersion": CONTROLLER_REVISIONS.api_version,
@@ -95,38 +94,3 @@ def _body(resource: IngressDaemonSet, template: dict[str, Any], number: int) -> 
         "data": {"spec": {"template": template}},
         "revision": number,
     }
-
-
-log = structlog.stdlib.get_logger(__name__)
-
-
-class RevisionReconciler:
-    """Writes one IngressDaemonSet's revisions; those of other owners are left as they are."""
-
-    def __init__(
-        self,
-        context: Context,
-        revisions: Informer[Revision],
-        resource_of: Callable[[str], IngressDaemonSet | None],
-    ) -> None:
-        self._context, self._revisions, self._resource_of = context, revisions, resource_of
-        revisions.add_index(NAMESPACE, lambda each: [each.metadata.namespace])
-
-    def reconcile(self, key: str) -> None:
-        """KubeError, LeadershipLost."""
-        resource = self._resource_of(key)
-        if resource is None:
-            return  # the garbage collector deletes its revisions
-        namespace = resource.metadata.namespace
-        planned = plan_revisions(resource, self._revisions.by_index(NAMESPACE, namespace))
-        client, kind = self._context.client, CONTROLLER_REVISIONS
-        if planned.create:
-            self._revisions.wrote(client.create(kind, planned.create, namespace, type=msgspec.Raw))
-            log.info("revision recorded", key=key, revision=planned.number)
-        if planned.renumber:
-            held = planned.renumber.metadata
-            body = {"metadata": held.guard, "revision": planned.number}
-            self._revisions.wrote(client.patch(kind, held.name, body, namespace, type=msgspec.Raw))
-        for held in (revision.metadata for revision in planned.surplus):
-            client.delete(kind, held.name, namespace, preconditions={"uid": held.uid})
-            self._revisions.forget(key_of(held), held.uid)

@@ -74,6 +74,8 @@ class Snapshot:
     """The last answer to the query of the last plan."""
     backends: BackendsByNode = field(default_factory=dict)
     checkers: HealthCheckers = field(default_factory=HealthCheckers)
+    recorded: Sequence[Action] = ()
+    """What has to be written of its ControllerRevisions."""
 
     def rollouts(self, before: Sequence[NodeRollout] = ()) -> list[NodeRollout]:
         """One for each node on which pods run or should run; unchanged ones are reused from *before*."""
@@ -206,7 +208,7 @@ class Rollout:
     def __init__(self, snapshot: Snapshot, before: Sequence[NodeRollout]) -> None:
         resource = snapshot.resource
         self.resource, self.writes, self.now = resource, snapshot.writes, snapshot.now
-        self.rollback, self.checkers = snapshot.rollback, snapshot.checkers
+        self.rollback, self.checkers, self.recorded = snapshot.rollback, snapshot.checkers, snapshot.recorded
         self.rolling = resource.spec.update_strategy.rolling_update
         self.version = version_of(resource)
         self.nodes = snapshot.rollouts(before)

@@ -19,7 +19,7 @@ from api.ingress_daemonset.types import resource
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from cloud.types import Quota
 from controllers.anycast_ip.sources import annotation
-from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, body_of
 from dashboard.app import Guard, create_app
 from dashboard.command import listen, server_of
 from dashboard.pages import explanation_of, pages_of
@@ -123,7 +123,7 @@ def busy() -> tuple[FakeAPI, World]:
         each["metadata"]["labels"]["role"] = "edge"
     world.settle()
     world.raw["status"] = world.status()
-    api.put(CONTROLLER_REVISIONS, plan_revisions(resource(world.raw), ()).create or {})
+    api.put(CONTROLLER_REVISIONS, body_of(resource(world.raw)))
     world.retemplate("proxy:2")
     world.now = NOW - timedelta(minutes=3)
     world.turn()

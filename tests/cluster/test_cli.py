@@ -15,8 +15,9 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from api.ingress_daemonset import INGRESS_DAEMONSETS
+from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from cli.app import drawbridge
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS
 from dev.lab.session import Lab
 from kube.resources import PODS
 from tests.cluster import ingress_daemonset, workloads
@@ -145,6 +146,11 @@ def test_a_rollout_is_aborted_and_undone(edge_lab: Lab) -> None:
     assert len(revisions(edge_lab, where)) == 2, "the one that an abort returns to is kept"
     edge.change(updateStrategy={"rollingUpdate": {"canary": None}})
     edge.wait(lambda: len(revisions(edge_lab, where)) == 1, "the former template to be deleted")
+
+    [last] = edge_lab.client.list(CONTROLLER_REVISIONS, edge.namespace).items
+    bare = {"metadata": {"labels": {REVISION_OF: None}}}
+    edge_lab.client.patch(CONTROLLER_REVISIONS, last["metadata"]["name"], bare, edge.namespace)
+    edge.wait(lambda: len(revisions(edge_lab, where)) == 1, "the label by which it is found to be restored")
 
 
 def revisions(lab: Lab, where: tuple[str, ...]) -> list[dict[str, Any]]:
