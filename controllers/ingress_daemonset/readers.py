@@ -32,7 +32,7 @@ from healthchecker.answers import OK, answer_of, get
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import Resource
-from kube.types import Completed, ObjectMeta, Value
+from kube.types import ObjectMeta, Value
 from runtime import threading, time
 from settings.ingress_daemonset import Prometheus
 
@@ -285,18 +285,20 @@ class Inconclusive(ValueError):
     """The answer has no single value; the message says why."""
 
 
-class Series(msgspec.Struct, metaclass=Completed):
-    value: tuple[float, str] | None = None
+class Scalar(msgspec.Struct, tag_field="resultType", tag="scalar"):
+    result: tuple[float, str]
 
 
-class Result(msgspec.Struct, metaclass=Completed, rename="camel"):
-    result_type: str = ""
-    result: msgspec.Raw = msgspec.Raw(b"null")
+class Series(msgspec.Struct):
+    value: tuple[float, str]
 
 
-class Answer(msgspec.Struct, metaclass=Completed):
-    status: str = ""
-    data: Result = msgspec.field(default_factory=Result)
+class Vector(msgspec.Struct, tag_field="resultType", tag="vector"):
+    result: list[Series]
+
+
+class Answer(msgspec.Struct):
+    data: Scalar | Vector | None = None
     error: str = ""
 
 
@@ -323,35 +325,25 @@ def value_of(status: int, body: bytes) -> float:
     """Of an answer. Inconclusive for one that has no value, several, or none that can be compared."""
     try:
         answer = msgspec.json.decode(body, type=Answer)
-    except (msgspec.MsgspecError, RecursionError):
-        raise Inconclusive(f"it answers {status}, and not as Prometheus does") from None
-    if status != OK or answer.status != "success":
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Inconclusive(
+            f"it answers {status}, and not with one value as Prometheus does: {_line(str(error))}"
+        ) from None
+    if status != OK or answer.data is None:
         raise Inconclusive(f"it answers {status}: {_line(answer.error)}")
-    text = _text(answer.data)
+    found = answer.data
+    values = [found.result] if isinstance(found, Scalar) else [each.value for each in found.result]
+    if len(values) != 1:
+        way_out = "write one with a single value, as by sum()" if values else "no series matches it"
+        raise Inconclusive(f"the query has {len(values)} series: {way_out}")
+    [(_, text)] = values
     try:
         value = float(text)
     except ValueError:
-        raise Inconclusive(f"its value is no number: {_line(text)}") from None
+        value = math.nan
     if not math.isfinite(value):
-        raise Inconclusive(f"the query has the value {text}, which is no finite number")
+        raise Inconclusive(f"the query has the value {_line(text)}, which is no finite number")
     return value
-
-
-def _text(data: Result) -> str:
-    try:
-        if data.result_type == "scalar":
-            return msgspec.json.decode(data.result, type=tuple[float, str])[1]
-        if data.result_type != "vector":
-            raise Inconclusive(f"the query has a {_line(data.result_type)}: write one that has one value")
-        found = msgspec.json.decode(data.result, type=list[Series])
-    except (msgspec.MsgspecError, RecursionError):
-        raise Inconclusive("its answer has no readable value") from None
-    if len(found) != 1:
-        way_out = "write one with a single value, as by sum()" if found else "no series matches it"
-        raise Inconclusive(f"the query has {len(found)} series: {way_out}")
-    if found[0].value is None:
-        raise Inconclusive("the query has a histogram: write one that has one value")
-    return found[0].value[1]
 
 
 def _line(text: str) -> str:
