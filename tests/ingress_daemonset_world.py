@@ -42,7 +42,6 @@ from tests.factories import NOW
 UID = "uid-web"
 DETACHED, TIMESTAMP = "node-detacher.variant.run/detached", "node-detacher.variant.run/detachment-timestamp"
 Raw = dict[str, Any]
-NO_WRITES = Writes()
 CHECKER = HealthChecker(image="drawbridge:1")
 COMPLETE = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
 

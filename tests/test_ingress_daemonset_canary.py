@@ -262,19 +262,6 @@ def test_a_canary_that_is_taken_out_of_the_spec_lets_the_rollout_go_on() -> None
     assert here.updated() == {*NODES}
 
 
-def test_a_pause_is_no_part_of_the_pace() -> None:
-    here = paused({"nodes": 2})
-    here.world.later(86400)
-    here.turn()
-    assert "estimatedEnd" not in here.rollout
-    here.promote()
-    here.turn()
-    here.turn()
-
-    ends = at(here.rollout["estimatedEnd"])
-    assert ends - here.world.now < timedelta(minutes=5)
-
-
 def test_events_say_that_a_canary_is_paused_and_how_it_was_promoted() -> None:
     here = rolling_with(TIMED)
     here.play(lambda: here.reason == "Complete")

@@ -93,20 +93,6 @@ def test_bounds_are_inclusive_and_without_any_nothing_is_good(
     assert has_passed(wanted, found, NOW) is is_good
 
 
-def test_a_measurement_counts_once() -> None:
-    once = after((0, 1.0))
-
-    assert judged(WANTED, once, measurement(0.4, 1.0)) == once
-    assert once.failures == 1
-
-
-def test_what_was_good_long_ago_promotes_nothing_now() -> None:
-    found = after((0, 0), (60, 0))
-
-    assert has_passed(WANTED, found, NOW + timedelta(seconds=150))
-    assert not has_passed(WANTED, found, NOW + timedelta(seconds=151))
-
-
 def test_what_is_stored_of_another_metric_is_void() -> None:
     failed = after((0, 1), (30, 1))
 

@@ -14,7 +14,6 @@ from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import Pace
 from kube.leader_election import LeadershipLost
-from tests.factories import NOW
 from tests.ingress_daemonset_clb_world import BALANCER, KEY, TASK, WEIGHT, ClbLeader, rolling
 
 Raw = dict[str, Any]
@@ -239,20 +238,6 @@ def in_waves(zones: dict[str, str], pause: int = 0) -> ClbLeader:
     return here
 
 
-def test_a_wave_begins_when_the_weights_of_the_one_before_are_back() -> None:
-    here = in_waves({"n1": "b", "n2": "a"})
-    here.run(lambda: here.image_by_node()["n2"] == "proxy:2")
-    here.cloud.fault = lambda asked: "throttled" if asked == "BatchModifyTargetWeight" else ""
-    for _ in range(60):
-        here.step()
-    assert (here.weights_of("n2"), here.weights_of("n1")) == ({0}, {WEIGHT})
-    assert here.status["waves"]["current"] == "a"
-    assert "waits for traffic" in here.status["waitingFor"][0]["reason"]
-
-    here.cloud.fault = lambda asked: ""
-    here.run(lambda: here.has("proxy:2") and here.is_restored)
-
-
 @pytest.mark.parametrize("by", ["waves", "canary"])
 def test_a_pause_begins_when_the_weights_are_back(by: str) -> None:
     canary = {"nodes": 1, "pause": {"durationSeconds": 300}}
@@ -266,38 +251,6 @@ def test_a_pause_begins_when_the_weights_are_back(by: str) -> None:
     here.run(lambda: here.weights_of("n2") == {0})
 
     assert here.clock() - restored_at >= 300
-
-
-def test_a_node_of_a_later_wave_gets_its_weights_again_when_another_template_begins_with_the_first() -> None:
-    here = in_waves({"n1": "a", "n2": "b"})
-    here.run(lambda: here.weights_of("n2") == {0})
-    assert here.image_by_node()["n2"] == "proxy:1"
-    here.retemplate("proxy:3")
-    here.run(lambda: here.weights_of("n2") == {WEIGHT})
-    assert here.images() == {"proxy:1", "proxy:2"}
-
-    here.run(lambda: here.has("proxy:3") and here.is_restored)
-
-
-def test_a_node_that_has_weight_0_when_its_window_closes_is_completed_and_no_other_begins() -> None:
-    start, open_for = NOW - timedelta(hours=1), 10
-    window = {"start": f"{start:%H:%M}", "durationSeconds": 3600 + open_for}
-    here = rolling("n1", "n2", rolling={**WEIGHTS, "window": window})
-    here.run(lambda: here.clock() - here.began > open_for)
-    (begun,) = (name for name in ("n1", "n2") if here.weights_of(name) == {0})
-    here.run(lambda: here.image_by_node()[begun] == "proxy:2" and here.is_restored)
-    for _ in range(100):
-        here.step()
-
-    assert not here.has("proxy:2")
-    assert here.is_restored
-
-
-def test_the_estimated_end_has_the_grace_at_load_balancers() -> None:
-    here = rolling("n1", "n2", rolling=weighing(1000))
-    here.run(lambda: "estimatedEnd" in here.status.get("rollout", {}))
-
-    assert here.status["rollout"]["estimatedEnd"] >= f"{NOW + timedelta(seconds=2000):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def test_a_forecast_has_waves_and_the_grace_at_load_balancers() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import timedelta
 
-import msgspec
 import pytest
 
 from api.ingress_daemonset import WEIGHTS_OF
@@ -242,11 +241,3 @@ def test_a_former_leader_with_an_old_cache_changes_no_weight_after_the_next_one(
             former.step()
         other.api.deliver()
     other.run(lambda: other.is_restored and other.has("proxy:2"))
-
-
-def test_the_memory_is_one_line_that_a_person_can_read(api: FakeAPI) -> None:
-    store(api).put(BALANCER, ONE)
-    (found,) = api.list(CONFIG_MAPS)
-
-    assert found["metadata"]["labels"] == {WEIGHTS_OF: BALANCER}
-    assert msgspec.json.decode(found["data"][KEY])["lbl-1//ins-1:80"]["weight"] == 10

@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.health_checks import daemon_sets
 from controllers.ingress_daemonset.readers import checkers_of
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.rollout import Snapshot
-from controllers.ingress_daemonset.status import Pace, Undrained
+from controllers.ingress_daemonset.status import Undrained
 from tests.factories import NOW
 from tests.fakes import FakeRecorder
 from tests.ingress_daemonset_leader import Leader, with_nodes
-from tests.ingress_daemonset_world import CHECKER, NO_WRITES, World, node, raw_resource, resource
+from tests.ingress_daemonset_world import CHECKER, World, raw_resource, resource
 
 PORT, GRACE, TIMEOUT = 10080, 20, 300
 WAITING = {
@@ -134,13 +132,6 @@ def test_each_detachment_has_one_event() -> None:
         reporter.undrained(owner, found)
 
     assert recorder.reasons == ["ConnectionsOpen"] * 2
-
-
-def test_a_forecast_has_no_connections() -> None:
-    given = resource(healthCheckNodePorts=[PORT], rolling=WAITING)
-    snapshot = Snapshot(given, [node("n1")], [], NOW, NO_WRITES, {})
-
-    assert forecast(snapshot, Pace(1)).left == ()
 
 
 def detaching(connections: int | None, confirm: str = "required") -> Leader:

@@ -112,17 +112,6 @@ def test_a_mark_of_our_own_queues_its_load_balancers_though_no_watch_brings_it()
     assert queued == ["lb-1", "lb-1"]
 
 
-def test_changes_that_come_together_lead_to_one_look() -> None:
-    here = Listening(with_nodes())
-    for number in range(100):
-        here.api.put("Deployment", owned(f"web-{number}"))
-    here.api.deliver()
-    here.clock.advance(0.5)
-    assert here.queue.get(wait=False) == "edge/web"
-    here.queue.done("edge/web")
-    assert here.queue.get(wait=False) is None
-
-
 class Away:
     def serves(self, resource: object) -> bool:
         raise Unreachable("down")

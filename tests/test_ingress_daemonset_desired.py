@@ -202,8 +202,15 @@ def test_only_a_real_difference_counts(desired: Any, live: Any, same: bool) -> N
 
 
 def test_what_is_overwritten_is_then_just_what_is_desired() -> None:
-    live = {"kept": 1, "gone": 2, "deep": {"gone": [1], "changed": 1}, "list": [1, 2]}
-    desired = {"kept": 1, "deep": {"changed": 2, "new": {"x": 1}}, "list": [3]}
+    live = {
+        "kept": 1,
+        "gone": 2,
+        "deep": {"gone": [1], "changed": 1},
+        "list": [1, 2],
+        "part": {"x": 1},
+        "leaf": 1,
+    }
+    desired = {"kept": 1, "deep": {"changed": 2, "new": {"x": 1}}, "list": [3], "part": 1, "leaf": {"x": {}}}
     merge(live, overwrite(desired, live))
     assert live == desired
 

@@ -92,17 +92,6 @@ def test_a_node_is_detached_and_its_pods_may_be_evicted_when_the_grace_is_over(a
     assert here.image_on("n1") == "proxy:1"
 
 
-def test_a_drain_and_an_update_that_begin_together_share_the_budget() -> None:
-    here = world(**BY_NODE)
-    request(here, "n3")
-    here.retemplate("proxy:2")
-    while here.image_on("n3") == "proxy:1":
-        turns(here, 1)
-        assert len(here.off() | marked(here)) <= 1
-        here.later(GRACE)
-        here.run_pods()
-
-
 def test_a_drain_waits_while_a_node_that_failed_with_the_template_is_not_trusted_again() -> None:
     here = Rolling(*NODES, rolling={"maxUnavailableNodes": 1})
     here.roll_out()
@@ -182,23 +171,6 @@ def test_a_drain_asks_for_no_place_in_the_budget_and_takes_one() -> None:
     here.settle()
     assert {here.image_on(name) for name in NODES} == {"proxy:2"}
     assert marked(here) == set()
-
-
-def test_evictions_from_nodes_that_are_not_cordoned_detach_no_more_nodes_than_the_budget_has() -> None:
-    here = world(limit=2)
-    for name in NODES:
-        request(here, name)
-    here.turn()
-    turns(here)
-    assert marked(here) == {"n1", "n2"}
-    assert "waits for room" in here.waiting()["n3"]["reason"]
-    here.deployments["web-n3"]["status"]["availableReplicas"] = 0
-    turns(here)
-    assert marked(here) == {"n1", "n2"}, "it has its pods again long before a drain is over"
-
-    cordon(here, "n3")
-    turns(here)
-    assert marked(here) == {"n1", "n2", "n3"}
 
 
 def test_a_drain_waits_for_no_rollout_that_is_paused() -> None:

@@ -398,23 +398,6 @@ def test_a_leader_that_dies_before_it_has_recorded_the_answer_costs_no_rollout()
     assert quiet(here) == []
 
 
-def test_a_policy_that_takes_our_annotations_off_is_written_to_less_and_less_often() -> None:
-    def strip(kind: str, raw: Raw) -> None:
-        if kind == "Deployment":
-            raw["metadata"]["annotations"].pop(APPLIED_TEMPLATE, None)
-
-    api = with_nodes(*FLEET, rolling=DETACHING)
-    api.mutate = strip  # type: ignore[assignment]
-    here = Leader(api)
-    for _ in range(3):
-        here.look()
-        here.run_pods()
-        here.api.deliver()
-    assert len(quiet(here, 600)) <= 5 * 40
-    assert "FailedUpdate" in here.recorder.reasons
-    assert here.off() == set()
-
-
 # The parts
 
 
@@ -514,7 +497,3 @@ def test_fields_of_another_manager_are_paths(fields: Raw, paths: tuple[str, ...]
     found = msgspec.convert({"metadata": {"managedFields": [OURS, other, of_status]}}, Managed)
 
     assert alteration(found) == Alteration("kubectl-edit", paths)
-
-
-def test_managed_fields_may_be_missing() -> None:
-    assert "removed" in str(alteration(Managed()))

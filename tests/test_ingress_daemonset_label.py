@@ -11,7 +11,6 @@ import pytest
 from api.ingress_daemonset import DETACHED_BY, FINALIZER
 from api.ingress_daemonset.template import EXCLUDED
 from api.ingress_daemonset.types import RollingUpdate, resource
-from controllers.ingress_daemonset.attach_nodes import detached
 from controllers.ingress_daemonset.detachment import attach_node, attach_node_for_all, detach_node
 from controllers.ingress_daemonset.readers import (
     STATUSES,
@@ -22,7 +21,6 @@ from controllers.ingress_daemonset.readers import (
 from dev.fake_api import FakeAPI, merged, refusal
 from dev.fake_api.kinds import BUILT_IN, Kind
 from kube.errors import Forbidden
-from kube.resources import NODES
 from kube.types import ObjectMeta
 from tests.factories import NOW
 from tests.ingress_daemonset_leader import Leader, with_nodes
@@ -227,16 +225,6 @@ def test_the_job_before_an_uninstall_removes_what_is_ours(value: str | None) -> 
     assert EXCLUDED in held.labels
 
     assert patched(held, attach_node_for_all(held)).labels == before
-
-
-def test_the_job_finds_nodes_that_only_bear_the_label() -> None:
-    held = patched(node(), detach_node(node(), "a", rolling(), NOW))
-    metadata = {"name": "n1", "labels": held.labels, "annotations": held.annotations}
-    api = FakeAPI()
-    api.put(NODES, {"metadata": metadata, "spec": {}}, manager="test")
-
-    [found] = detached(api.client("drawbridge-attach"))
-    assert found.changes == {"annotations": {DETACHED_BY: None}, "labels": {EXCLUDED: None}}
 
 
 def test_an_older_mark_is_read_and_wants_no_label() -> None:

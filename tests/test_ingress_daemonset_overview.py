@@ -7,18 +7,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from api.ingress_daemonset.types import resource
 from controllers.ingress_daemonset.detachment import holders_of
-from controllers.ingress_daemonset.drift import overwrite
 from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.revisions import body_of
 from controllers.ingress_daemonset.status import HISTORY_SIZE, pace_of
-from dev.fake_api import merged
 from tests.ingress_daemonset_rolling import Rolling, at
-from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, raw_node, raw_resource
+from tests.ingress_daemonset_world import TIMESTAMP, World, raw_resource
 
 Raw = dict[str, Any]
 
@@ -153,18 +149,6 @@ def test_a_template_that_is_withdrawn_later_was_not_complete() -> None:
     assert [(each["result"], each["nodes"]) for each in rolling.history] == [("Superseded", 2)]
 
 
-def test_a_rollout_that_touched_no_pod_is_not_in_the_history() -> None:
-    """All nodes that were to be updated have left."""
-    rolling = Rolling("n1", "n2")
-    rolling.roll_out("proxy:2")
-    rolling.world.nodes.clear()
-    for name in ("m1", "m2"):
-        rolling.world.nodes[name] = raw_node(name)
-    rolling.finish()
-
-    assert rolling.history == []
-
-
 def test_a_pause_ends_it_and_the_rest_is_a_rollout_of_its_own() -> None:
     rolling = Rolling()
     rolling.roll_out()
@@ -209,46 +193,6 @@ def estimates(rolling: Rolling) -> Iterator[tuple[Raw, datetime]]:
     for each in rolling.statuses:
         if end := each.get("rollout", {}).get("estimatedEnd"):
             yield each, at(end)
-
-
-@pytest.mark.parametrize("pods", [5.0, 90.0])
-def test_the_second_rollout_ends_when_its_first_plan_says(pods: float) -> None:
-    rolling = Rolling(pods=pods)
-    rolling.roll_out()
-    rolling.finish()
-    rolling.statuses.clear()
-    began = rolling.world.now
-    rolling.roll_out("proxy:3")
-    rolling.finish()
-
-    _, first = next(estimates(rolling))
-    took = rolling.world.now - began
-    assert abs(first - rolling.world.now) <= took * 0.25 + timedelta(seconds=20)
-
-
-def with_grace(rolling: Rolling, seconds: int) -> None:
-    strategy = rolling.world.raw["spec"]["updateStrategy"]["rollingUpdate"]
-    strategy["annotateNodeToDetach"] = {"key": DETACHED, "value": "true", "gracePeriodSeconds": seconds}
-
-
-@pytest.mark.parametrize(("grace", "when"), [(160, "with the template"), (0, "in between")])
-def test_the_end_follows_a_grace_that_changes(grace: int, when: str) -> None:
-    rolling = Rolling(pods=5)
-    with_grace(rolling, 60)
-    rolling.roll_out()
-    rolling.finish()
-    rolling.roll_out("proxy:3")
-    if when == "in between":
-        rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
-    with_grace(rolling, grace)
-    rolling.statuses.clear()
-    began = rolling.world.now
-    rolling.turn()
-    rolling.finish()
-
-    _, first = next(estimates(rolling))
-    took = rolling.world.now - began
-    assert abs(first - rolling.world.now) <= took * 0.25 + timedelta(seconds=20)
 
 
 ZONES = {"byLabel": "zone", "pause": {"durationSeconds": 60}}
@@ -366,18 +310,6 @@ def test_what_nobody_knows_is_not_estimated() -> None:
     assert reasons["Progressing"] == "WaitingForNodes"
     assert rolling.rollout["nodesLeft"] == 3
     assert "estimatedEnd" not in rolling.rollout
-
-
-LEAVES = st.integers(0, 3) | st.lists(st.integers(0, 2), max_size=2)
-PARTS = LEAVES | st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3)
-STATUSES = st.dictionaries(
-    st.sampled_from("abc"), PARTS | st.dictionaries(st.sampled_from("abc"), PARTS, max_size=3), max_size=3
-)
-
-
-@given(STATUSES, STATUSES)
-def test_the_patch_of_a_status_leaves_nothing_of_the_one_before(old: Raw, new: Raw) -> None:
-    assert merged(old, overwrite(new, old)) == new
 
 
 def test_a_revision_is_named_as_its_controller_revision_is() -> None:

@@ -83,6 +83,7 @@ def test_only_as_many_nodes_as_allowed_are_detached_and_all_are_attached_again()
 
     assert here.updated() == set(NODES)
     assert here.off() == set()
+    assert here.status()["waitingFor"] == []
     assert not [each for each in here.nodes.values() if DETACHED_BY in each["metadata"]["annotations"]]
     assert not [each for each in here.deployments.values() if SCHEDULED in each["metadata"]["annotations"]]
 
@@ -223,14 +224,6 @@ def test_a_leader_whose_clock_is_behind_gives_back_what_it_has_not_touched() -> 
     assert (here.updated(), here.off()) == ({"n1"}, set())
 
 
-def test_a_cordoned_node_waits_while_as_many_as_allowed_are_updated() -> None:
-    here = begun("n1", "n2", rolling=detaching(1))
-    here.nodes["n2"]["spec"]["unschedulable"] = True
-    here.turn()
-
-    assert here.off() == {"n1"}
-
-
 def test_a_pause_lets_an_update_that_has_begun_end() -> None:
     here = begun("n1", "n2", rolling=detaching(1))
     here.later(10)
@@ -280,13 +273,6 @@ def test_a_rollout_halts_though_the_deployment_controller_counts_it_as(
     assert "has not become available within" in here.waiting()["n1"]["reason"]
     here.settle()
     assert here.conditions()["Progressing"]["reason"] == "Complete"
-
-
-def test_a_rollout_that_is_complete_says_that_it_waits_for_no_node() -> None:
-    here = begun("n1", rolling=detaching(1))
-    here.settle()
-
-    assert here.status()["waitingFor"] == []
 
 
 @pytest.mark.parametrize("then", ["proxy:1", "proxy:2"])
@@ -454,19 +440,6 @@ def test_a_timestamp_counts_for_all_that_detach_the_node_or_for_none(stale: str,
     assert here.updated() == ({"n1"} if confirmed else set())
 
 
-def test_a_second_pod_on_the_ports_of_the_node_comes_with_the_template_that_lists_none() -> None:
-    ports = [{"name": "proxy", "image": "proxy:1", "ports": [{"containerPort": 80}]}]
-    here = world("n1", pod={"hostNetwork": True, "containers": ports}, podsPerNode=1, rolling=detaching(1))
-    here.raw["spec"]["podsPerNode"] = 2
-
-    here.turn()
-    assert here.deployments["web-n1"]["spec"]["replicas"] == 1
-    here.settle()
-    spec = here.deployments["web-n1"]["spec"]
-    assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
-    assert "ports" not in spec["template"]["spec"]["containers"][0]
-
-
 def test_a_health_checker_without_its_port_is_deleted_and_an_unmanaged_one_stays() -> None:
     here = world(healthCheckNodePorts=[10080, 10081])
     here.daemonsets["theirs"] = {"metadata": {"name": "theirs", "uid": "theirs"}, "spec": {}}
@@ -566,13 +539,6 @@ def test_a_deployment_of_another_selector_is_left_alone_though_it_is_ours() -> N
 
 def written(planned: Plan) -> set[str]:
     return {each.target.name for each in planned.actions if isinstance(each, Change)}
-
-
-def test_one_step_is_a_deployment_before_its_node() -> None:
-    here = outdated(rolling=detaching(2))
-
-    steps = [[each.target.name for each in step if isinstance(each, Change)] for step in here.plan().steps]
-    assert [each for each in steps if each] == [["web-n1", "n1"], ["web-n2", "n2"]]
 
 
 def test_a_removed_label_is_restored() -> None:

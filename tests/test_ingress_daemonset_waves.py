@@ -90,13 +90,6 @@ def test_the_status_says_which_wave_it_is_and_when_it_ends() -> None:
     assert abs(here.world.now - ends) < timedelta(seconds=180)
 
 
-def test_a_canary_comes_before_the_first_wave() -> None:
-    here = begun({**ZONES, "n5": ""}, canary={"nodes": 1})
-    here.play(lambda: here.reason == "CanaryPaused")
-
-    assert (here.rollout["wave"], here.rollout["waves"]) == (1, 3)
-
-
 def test_a_node_of_the_first_wave_stays_detached_for_another_template() -> None:
     here = begun(maxUnavailableNodes=1)
     here.pods = 0
