@@ -242,7 +242,7 @@ class Background:
 @pytest.mark.parametrize(
     ("edit", "field"),
     [
-        ("image", "spec.template.spec.containers[name=proxy].image"),
+        ("image", 'spec.template.spec.containers[{"name":"proxy"}].image'),
         ("annotation", "spec.template.metadata.annotations"),
     ],
 )
@@ -476,11 +476,11 @@ OURS = {"manager": "drawbridge", "fieldsV1": {"f:metadata": {"f:annotations": {f
         ({"f:spec": {"f:hostPID": {}}}, ("spec.template.spec.hostPID",)),
         (
             {"f:spec": {"f:containers": {'k:{"name":"proxy"}': {"f:image": {}}}}},
-            ("spec.template.spec.containers[name=proxy].image",),
+            ('spec.template.spec.containers[{"name":"proxy"}].image',),
         ),
         (
             {"f:spec": {"f:containers": {'k:{"name":"more"}': {".": {}, "f:image": {}, "f:name": {}}}}},
-            ("spec.template.spec.containers[name=more]",),
+            ('spec.template.spec.containers[{"name":"more"}]',),
         ),
         ({"f:metadata": {"f:labels": {"f:a": {}}}}, ("spec.template.metadata.labels.a",)),
         ({"f:spec": {"f:x": {"v:1": {}}}}, ("spec.template.spec.x[1]",)),

@@ -284,19 +284,6 @@ def test_the_first_rollout_is_estimated_from_its_graces_and_corrected_on_the_way
     assert abs(estimated - rolling.world.now) <= took * 0.2
 
 
-def test_an_estimate_is_written_again_only_when_it_is_off_by_a_tenth_of_what_is_left() -> None:
-    rolling = Rolling(*(f"n{number}" for number in range(8)))
-    rolling.roll_out()
-    rolling.finish()
-    rolling.statuses.clear()
-    rolling.roll_out("proxy:3")
-    rolling.finish()
-
-    ends = [end for _, end in estimates(rolling)]
-    assert all(end.second % 10 == 0 for end in ends)
-    assert len(set(ends)) <= 12 < len(rolling.statuses)
-
-
 def test_what_nobody_knows_is_not_estimated() -> None:
     rolling = Rolling("n1", "n2", "n3")
     for name in ("n1", "n2"):

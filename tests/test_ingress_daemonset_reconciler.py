@@ -11,7 +11,8 @@ import pytest
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import TEMPLATE_HASH
 from api.ingress_daemonset.template import EXCLUDED
-from controllers.ingress_daemonset.controller import STATUS_PERIOD, UNLABELLED_PERIOD
+from controllers.ingress_daemonset.controller import STATUS_PERIOD
+from controllers.ingress_daemonset.object_cache import UNLABELLED_PERIOD
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import KubeError
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes

@@ -204,8 +204,6 @@ STATUS_PERIOD = 1.0
 """Seconds between two writes of a status at least: each is sent to all watches."""
 GUARDED = {"canary", "waves", "rollback", "failures"}
 """Fields of a status that decide about nodes: those of an old version, or of a former leader, are not merged in."""
-UNLABELLED_PERIOD = 15.0
-"""Seconds after which an object that no informer follows is read again."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -251,7 +249,7 @@ class Reconciler:
             self._writer.retries.forget(key)
             return None
         last = self._last.setdefault(key, LastReconcile())
-        unlabelled = self._read_unlabelled()
+        unlabelled = self._cache.read_unlabelled()
         asked = questions_of(last.planned)
         snapshot, next_answer = self._readers.answered(self._snapshot(resource, last), asked)
         began = self._clock.monotonic()
@@ -299,17 +297,6 @@ class Reconciler:
         except (KubeError, msgspec.MsgspecError) as error:
             log.warning("managed fields not read", kind=each.kind, name=each.name, error=str(error))
             return None
-
-    def _read_unlabelled(self) -> float | None:
-        """Read objects that no informer follows again; seconds until the next time."""
-        now = self._clock.monotonic()
-        dues = {target: at + UNLABELLED_PERIOD - now for target, (_, at) in self._cache.unlabelled().items()}
-        for target in [each for each, due in dues.items() if due <= 0]:
-            try:
-                self._cache.read(target)
-            except KubeError as error:
-                log.warning("object not read", kind=target.kind, name=target.name, error=str(error))
-        return max(COMPANY, min(dues.values())) if dues else None
 
     def _report(self, resource: IngressDaemonSet, planned: Plan, last: LastReconcile) -> float | None:
         """Write the status if it changed, but not too often; seconds until there is more to report."""

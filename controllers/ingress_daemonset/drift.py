@@ -240,12 +240,6 @@ def _paths(fields: Mapping[str, Any], path: str) -> Iterator[str]:
 
 
 def _segment(key: str) -> str:
-    """``f:name`` is a field, ``k:{"name":"proxy"}`` an item by its keys, anything else an item."""
+    """``f:name`` is a field, ``k:{"name":"proxy"}`` or ``v:1`` an item."""
     kind, _, name = key.partition(":")
-    if kind != "k":
-        return f".{name}" if kind == "f" else f"[{name}]"
-    try:
-        keys = msgspec.json.decode(name, type=dict[str, Any])
-    except msgspec.MsgspecError:
-        return f"[{name}]"
-    return f"[{','.join(f'{key}={value}' for key, value in keys.items())}]"
+    return f".{name}" if kind == "f" else f"[{name}]"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+import structlog
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL, REVISION_OF
 from api.ingress_daemonset.template import FollowedNode, readable
@@ -26,6 +27,8 @@ from kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, Resource, Selection
 from kube.types import ObjectMeta
 from runtime import threading, time
 from settings import CLBSettings
+
+log = structlog.stdlib.get_logger(__name__)
 
 OLD = 30.0
 """Seconds after which it no longer counts."""
@@ -67,6 +70,8 @@ class LoadBalancerCache:
         return found
 
 
+UNLABELLED_PERIOD = 15.0
+"""Seconds after which an object that no informer follows is read again."""
 CALL_TIMEOUT = 4.0
 """Seconds for a read: a reconcile waits for it."""
 RESOURCES: Mapping[Kind, Resource] = {
@@ -133,17 +138,28 @@ class ObjectCache:
         return self.informers[kind].list()
 
     def in_namespace(self, kind: Kind, namespace: str) -> Sequence[Any]:
-        found, known = self.informers[kind].by_index(NAMESPACE, namespace), self.unlabelled()
-        others = [target for target in known if (target.kind, target.namespace) == (kind, namespace)]
-        return [*found, *(known[target][0] for target in others)]
-
-    def unlabelled(self) -> dict[Target, tuple[Any, float]]:
-        """What no informer follows, and when it was read."""
         with self._lock:
-            gone = [each for each in self._unlabelled if self.informers[each.kind].get(each.key)]
-            for each in gone:
-                del self._unlabelled[each]
-            return dict(self._unlabelled)
+            known = {target: held for target, (held, _) in self._unlabelled.items()}
+        others = [known[each] for each in known if (each.kind, each.namespace) == (kind, namespace)]
+        return [*others, *self.informers[kind].by_index(NAMESPACE, namespace)]
+
+    def read_unlabelled(self) -> float | None:
+        """Read again what no informer follows, when that is due; seconds until the next time."""
+        now, due = self._clock(), list[Target]()
+        with self._lock:
+            for target, (held, at) in [*self._unlabelled.items()]:
+                if self.informers[target.kind].get(target.key):
+                    del self._unlabelled[target]
+                elif now - at >= UNLABELLED_PERIOD:
+                    self._unlabelled[target] = held, now
+                    due.append(target)
+            known = [at for _, at in self._unlabelled.values()]
+        for target in due:
+            try:
+                self.read(target)
+            except KubeError as error:
+                log.warning("object not read", kind=target.kind, name=target.name, error=str(error))
+        return min(known) + UNLABELLED_PERIOD - now if known else None
 
     def take_in(self, target: Target, raw: msgspec.Raw) -> ObjectMeta:
         """Remember the API server's answer; its metadata."""
@@ -167,17 +183,10 @@ class ObjectCache:
         """Ask the API server. KubeError: what is known stays."""
         known = self.get(target)
         try:
-            found = self.fetch(target, msgspec.Raw)
+            self.take_in(target, self.fetch(target, msgspec.Raw))
         except NotFound:
             if known is not None:
                 self.forget(target, known.metadata.uid)
-        except KubeError:
-            with self._lock:
-                if target in self._unlabelled:
-                    self._unlabelled[target] = (known, self._clock())
-            raise
-        else:
-            self.take_in(target, found)
 
     def fetch(self, target: Target, type: type[T]) -> T:  # noqa: A002 - as the client
         namespace = target.namespace or None

@@ -17,51 +17,43 @@ from controllers.ingress_daemonset.status import Unconfirmed, Undrained
 from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.types import ObjectMeta, key_of
 
-NODES = Gauge(
-    "drawbridge_ingress_daemonset_nodes",
+GAUGES = list[Gauge]()
+"""Of one IngressDaemonSet each."""
+
+
+def _gauge(name: str, text: str, *labels: str) -> Gauge:
+    gauge = Gauge(f"drawbridge_ingress_daemonset_{name}", text, ["namespace", "name", *labels])
+    GAUGES.append(gauge)
+    return gauge
+
+
+NODES = _gauge(
+    "nodes",
     "Nodes that match, have the current template, have all of their pods available, are detached from the load"
     " balancer, count against maxUnavailableNodes, and have lost pods.",
-    ["namespace", "name", "state"],
+    "state",
 )
-HALTED = Gauge(
-    "drawbridge_ingress_daemonset_halted",
-    "Whether pods with the new template did not become available in time.",
-    ["namespace", "name"],
-)
-UNCONFIRMED = Gauge(
-    "drawbridge_ingress_daemonset_unconfirmed",
+HALTED = _gauge("halted", "Whether pods with the new template did not become available in time.")
+UNCONFIRMED = _gauge(
+    "unconfirmed",
     "Detached nodes that neither a timestamp nor, after the graces, their health checkers confirm.",
-    ["namespace", "name"],
 )
-CANARY_PAUSED = Gauge(
-    "drawbridge_ingress_daemonset_canary_paused",
-    "Whether a rollout waits after its canary.",
-    ["namespace", "name"],
+CANARY_PAUSED = _gauge("canary_paused", "Whether a rollout waits after its canary.")
+CANARY_UNMEASURED = _gauge("canary_unmeasured", "Whether the last query about a canary had no single value.")
+WAITING = _gauge(
+    "waiting", "Whether a rollout waits for the pause between waves, or for its window.", "waiting_for"
 )
-CANARY_UNMEASURED = Gauge(
-    "drawbridge_ingress_daemonset_canary_unmeasured",
-    "Whether the last query about a canary had no single value.",
-    ["namespace", "name"],
-)
-WAITING = Gauge(
-    "drawbridge_ingress_daemonset_waiting",
-    "Whether a rollout waits for the pause between waves, or for its window.",
-    ["namespace", "name", "waiting_for"],
-)
-ROLLED_BACK = Gauge(
-    "drawbridge_ingress_daemonset_rolled_back",
+ROLLED_BACK = _gauge(
+    "rolled_back",
     "Whether the template of the spec has failed, so that nodes have the one before, or return to it.",
-    ["namespace", "name"],
 )
-ALTERED = Gauge(
-    "drawbridge_ingress_daemonset_altered",
+ALTERED = _gauge(
+    "altered",
     "Deployments and health-check DaemonSets that another writer changes repeatedly, and that are left as they are.",
-    ["namespace", "name"],
 )
-CONNECTIONS = Gauge(
-    "drawbridge_ingress_daemonset_open_connections",
+CONNECTIONS = _gauge(
+    "open_connections",
     "Open connections of detached nodes whose pods wait for their end, where they are counted.",
-    ["namespace", "name"],
 )
 CONNECTION_TIMEOUTS = Counter(
     "drawbridge_ingress_daemonset_connection_timeouts",
@@ -76,17 +68,6 @@ WRITES = Counter(
     ["kind", "verb", "result"],
 )
 
-GAUGES = (
-    NODES,
-    HALTED,
-    UNCONFIRMED,
-    CANARY_PAUSED,
-    CANARY_UNMEASURED,
-    WAITING,
-    ROLLED_BACK,
-    ALTERED,
-    CONNECTIONS,
-)
 STATES = ("desired", "updated", "ready", "detached", "unavailable", "degraded")
 ENDED = {
     "Complete": "RolloutComplete",

@@ -49,9 +49,7 @@ OVERDUE = 0.25
 LATE = 3
 """Turns after which it is not known when a node that is under way will be done."""
 STEP = 10
-"""Seconds to which an estimate is rounded up."""
-TOLERANCE = 0.1
-"""Of the time that is left: a better estimate that differs by less is not worth a write."""
+"""Seconds to which an estimate is rounded up, so that a better one is worth a write."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,6 @@ def estimated_end(status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRo
     """When all nodes that are *left* are done; None while that is open.
 
     So it is while a node takes far longer than its turn, and before a canary that is not promoted by time alone.
-
-    The estimate before, in *status*, stays while it is nearly as good.
     """
     now, rolling, window = rollout.now, rollout.rolling, rollout.window
     pace = pace_of(rollout.nodes, status.started_at or now)
@@ -100,11 +96,6 @@ def estimated_end(status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRo
         if found is None:
             return None
         end = found
-    before = status.estimated_end
-    if before and before > now:
-        tolerated = max(STEP, TOLERANCE * (before - now).total_seconds())
-        if abs((end - before).total_seconds()) <= tolerated:
-            return before
     return datetime.fromtimestamp(ceil(end.timestamp() / STEP) * STEP, now.tzinfo)
 
 
