@@ -7,13 +7,12 @@ import contextlib
 import pytest
 
 from api.elasticity import GATE, PLACEMENT, REASON
-from controllers.elasticity.nodes import sorted_out
 from controllers.elasticity.reporter import GATE_SECONDS, PODS_BY_STATE
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import Conflict
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, Killed, World, node, super_node
+from tests.elasticity_world import HOME, Killed, World
 
 
 def decide(world: World, *faults: str) -> None:
@@ -156,27 +155,6 @@ def test_what_is_over_a_budget_waits_and_says_so_until_there_is_room() -> None:
     world.leader.settle()
     waiting = [each for each in (second, stuck) if FULL in world.annotations(each)[REASON]]
     assert len(waiting) == 1
-
-
-def test_pods_count_while_the_super_node_that_they_are_on_is_registered_again() -> None:
-    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
-    first, second = world.create(2, n="0")
-    burst = world.stuck("burst", namespace="bank")
-    world.leader.settle(2)
-    for name in (first, burst):
-        world.bind(name, AWAY)
-    world.leader.settle(2)
-    writes = len(world.cluster.writes)
-    world.leader.nodes = sorted_out([node(HOME), super_node("eklet-subnet-2")])
-    world.leader.settle(2)
-
-    assert FULL in world.annotations(second)[REASON]
-    assert world.cluster.pod(second).gated
-    assert len(world.cluster.writes) == writes, "they cost less to delete as before"
-
-    world.leader.nodes = sorted_out([node(HOME), node(AWAY)])
-    world.leader.settle(2)
-    assert len(world.cluster.writes) > writes, "it is a local node now"
 
 
 def test_the_oldest_pod_goes_first_of_whichever_workload() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from api.elasticity import REASON, TAINT
-from controllers.elasticity.nodes import WatchedNode, preferring, sorted_out, tier_of, tier_tolerations
+from controllers.elasticity.nodes import WatchedNode, preferring, sorted_out, tier_of
 from controllers.elasticity.patches import TOLERATION, to_super_node
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import TIER_PODS
@@ -172,6 +172,7 @@ def test_the_reason_names_the_first_tier_that_takes_the_pod(first: dict[str, Any
     {
         "one tier": ((1,), False, []),
         "two: there is only one taint": ((1, 2), False, []),
+        "two, the first one cordoned": ((1, 2), True, [1]),
         "three": ((1, 2, 3), False, [2]),
         "three, the first one cordoned": ((1, 2, 3), True, [1]),
         "four": ((1, 2, 3, 4), False, [2, 3]),
@@ -210,21 +211,3 @@ def test_the_metrics_say_how_many_pods_are_in_each_of_several_tiers() -> None:
 def shown() -> dict[str, float]:
     (metric,) = TIER_PODS.collect()
     return {sample.labels["tier"]: sample.value for sample in metric.samples}
-
-
-@table(
-    "first, tiers, tolerated",
-    {
-        "the first of two has room": (1, (1, 2), []),
-        "it has none, or did not start pods": (2, (1, 2), [1]),
-        "of three": (1, (1, 2, 3), [2]),
-        "nodes have a tier, and no subnet has": (2, (), []),
-        "all nodes are of one": (None, (1, 2), []),
-    },
-)
-def test_a_pending_pod_tolerates_what_would_set_another_tier_off(
-    first: int | None, tiers: tuple[int, ...], tolerated: list[int]
-) -> None:
-    keys = [each["key"] for each in tier_tolerations(first, tiers)]
-
-    assert keys == [f"drawbridge.io/after-tier-{each}" for each in tolerated]

@@ -90,12 +90,12 @@ def bound(world: World, name: str, at: str, behind: float = 0.0) -> None:
     world.cluster.edit(name, {"spec": {"nodeName": at}, "status": status})
 
 
-def unstarted(settings: ElasticitySettings = ON, **parts: Any) -> tuple[World, str]:
+def unstarted(settings: ElasticitySettings = ON, behind: float = 0.0, **parts: Any) -> tuple[World, str]:
     """A world with a pod that a super node accepts and does not start."""
     world = World(settings=settings, nodes=TWO)
     (name,) = world.create(1, **{"n": "0"} | parts)
     world.leader.settle(1)
-    bound(world, name, AWAY)
+    bound(world, name, AWAY, behind)
     return world, name
 
 
@@ -134,11 +134,7 @@ def open_to(world: World, name: str) -> list[str]:
 
 @pytest.mark.parametrize("behind", [300.0, -300.0])
 def test_the_clock_of_the_scheduler_does_not_count(behind: float) -> None:
-    world = World(settings=ON, nodes=TWO)
-    (name,) = world.create(1, n="0")
-    world.leader.settle(1)
-    bound(world, name, AWAY, behind)
-
+    world, name = unstarted(behind=behind)
     pass_by(world, 290.0)
     assert not ends(world, name)
     pass_by(world, 15.0)
@@ -228,10 +224,7 @@ def test_a_pod_that_a_machine_has_is_left(reason: str) -> None:
     },
 )
 def test_these_are_left_and_say_so_once(parts: dict[str, Any], events: list[str]) -> None:
-    world = World(settings=ON, nodes=TWO)
-    (name,) = world.create(1, **({"n": "0"} | parts))
-    world.leader.settle(1)
-    bound(world, name, AWAY)
+    world, name = unstarted(**parts)
     pass_by(world, 900.0)
 
     assert not ends(world, name)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
-from controllers.elasticity.eligibility import gather
 from controllers.elasticity.filters import Reach
-from controllers.elasticity.rules import Claim, needs, reach
-from kube.client import Resource
+from controllers.elasticity.rules import Claim, reach
 from kube.selectors import Expression, NodeSelector, Term, selects
 from kube.types import (
     ObjectMeta,
     PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
     TopologyRequirement,
     TopologyTerm,
 )
@@ -178,70 +172,3 @@ def test_a_volume_that_names_its_zone_by_the_label_of_before_is_reached_from_nod
     assert selects(limited.nodes, "node", {zone: "b"})
     assert selects(limited.nodes, "node", labels | {"failure-domain.beta.kubernetes.io/zone": "a"})
     assert not selects(limited.nodes, "node", {zone: "c"})
-
-
-class Client:
-    """Storage objects by plural and name, and which of them were read."""
-
-    def __init__(self, **objects: Mapping[str, Any]) -> None:
-        self.objects, self.asked = objects, list[str]()
-
-    def find(self, resource: Resource, name: str, namespace: str = "", *, type: object) -> Any:  # noqa: A002
-        self.asked.append(f"{resource.plural} {name}")
-        return self.objects.get(resource.plural, {}).get(name)
-
-
-def claim(**spec: Any) -> dict[str, PersistentVolumeClaim]:
-    return {"data-web-0": msgspec.convert({"spec": spec}, PersistentVolumeClaim)}
-
-
-CBS = {"cbs": StorageClass(provisioner=CBS_DRIVER)}
-
-
-def test_nothing_is_looked_up_for_a_pod_without_claims() -> None:
-    assert needs(pod(spec={"volumes": [{"name": "data", "emptyDir": {}}, {"name": "x", "nfs": {}}]})) == ()
-
-
-BOUND = claim(volumeName="pv-1", storageClassName="cbs")
-TO_COME = Claim(storage_class="cbs", provisioner=CBS_DRIVER)
-
-
-@table(
-    "claims, others, found, asked",
-    {
-        "a bound claim, by its volume": (
-            BOUND,
-            {"persistentvolumes": {"pv-1": volume(nfs={})}},
-            bound(nfs={}),
-            "persistentvolumes pv-1",
-        ),
-        "a claim that lost its volume": (BOUND, {}, Claim(bound_to="pv-1"), "persistentvolumes pv-1"),
-        "not bound yet": (
-            claim(storageClassName="cbs"),
-            {"storageclasses": CBS},
-            TO_COME,
-            "storageclasses cbs",
-        ),
-        "of no such class": (
-            claim(storageClassName="cbs"),
-            {},
-            Claim(storage_class="cbs"),
-            "storageclasses cbs",
-        ),
-        "a claim without a class": (claim(), {}, Claim(), ""),
-        "a claim that does not exist": ({}, {}, None, ""),
-    },
-)
-def test_claims_are_looked_up_as_far_as_it_takes(
-    claims: dict[str, Any], others: dict[str, Any], found: Claim | None, asked: str
-) -> None:
-    client: Any = Client(persistentvolumeclaims=claims, **others)
-
-    assert gather(needs(pod(spec=CLAIMING)), "web", client) == ({"data-web-0": found} if found else {})
-    assert client.asked == ["persistentvolumeclaims data-web-0", *([asked] if asked else [])]
-
-
-def test_a_claim_that_is_still_to_be_made_for_the_pod_is_known_by_its_class() -> None:
-    client: Any = Client(storageclasses=CBS)
-
-    assert gather(needs(pod(spec=EPHEMERAL)), "web", client) == {"web-0-data": TO_COME}

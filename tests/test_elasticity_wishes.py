@@ -8,6 +8,7 @@ import msgspec
 
 from api.elasticity import BURST, COST, MODE, OUR_COST, PLACEMENT, SWITCH, TAINT_KEY
 from controllers.elasticity.nodes import sorted_out
+from controllers.elasticity.rules import CBS_DRIVER
 from controllers.elasticity.snapshot import Workload
 from kube.types import NodeStatus
 from settings import ElasticitySettings
@@ -169,16 +170,45 @@ def test_a_pinned_pod_without_room_waits_and_says_so() -> None:
     ]
 
 
-def test_a_volume_of_another_node_keeps_its_pod_local() -> None:
+OF_HOME = [{"key": HOSTNAME, "operator": "In", "values": [HOME]}]
+VOLUME = {
+    "hostPath": {"path": "/data"},
+    "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": OF_HOME}]}},
+}
+CLASS = {
+    "provisioner": CBS_DRIVER,
+    "volumeBindingMode": "WaitForFirstConsumer",
+    "allowedTopologies": [{"matchLabelExpressions": [{"key": HOSTNAME, "values": [HOME]}]}],
+}
+TO_COME = {"ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "cbs"}}}}
+
+
+@table(
+    "volume, claim, missed",
+    {
+        "bound": (
+            {"persistentVolumeClaim": {"claimName": "data"}},
+            {"volumeName": "pv"},
+            "reaches volume pv of claim data",
+        ),
+        "not bound yet": (
+            {"persistentVolumeClaim": {"claimName": "data"}},
+            {"storageClassName": "cbs"},
+            "reaches storage class cbs of claim data",
+        ),
+        "to be claimed for the pod": (TO_COME, {}, "reaches storage class cbs of claim web-1-d"),
+    },
+)
+def test_a_volume_of_another_node_keeps_its_pod_local(
+    volume: dict[str, Any], claim: dict[str, Any], missed: str
+) -> None:
     world = World()
-    spec = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}
-    expression = {"key": HOSTNAME, "operator": "In", "values": [HOME]}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-    volume = {"hostPath": {"path": "/data"}, "nodeAffinity": {"required": terms}}
+    spec = {"volumes": [{"name": "d", **volume}]}
     world.cluster.others.update(
         {
-            ("persistentvolumes", "pv"): {"metadata": {"name": "pv"}, "spec": volume},
-            ("persistentvolumeclaims", "data"): {"metadata": {"name": "data"}, "spec": {"volumeName": "pv"}},
+            ("persistentvolumes", "pv"): {"metadata": {"name": "pv"}, "spec": VOLUME},
+            ("storageclasses", "cbs"): {"metadata": {"name": "cbs"}, **CLASS},
+            ("persistentvolumeclaims", "data"): {"metadata": {"name": "data"}, "spec": claim},
         }
     )
     (name,) = world.create(1, n="0", spec=spec)
@@ -186,7 +216,7 @@ def test_a_volume_of_another_node_keeps_its_pod_local() -> None:
     world.leader.settle()
 
     assert placed(world, name) == "local"
-    assert "reaches volume pv of claim data" in world.annotations(name)[REASON]
+    assert missed in world.annotations(name)[REASON]
     assert "tolerations" not in world.cluster.pods[stuck]["spec"]
     assert world.leader.recorder.reasons == ["NoMatchingSuperNode"] * 2
 
