@@ -351,7 +351,7 @@ class World:
     def bind_all(self) -> None:
         """The API server binds no pod that terminates."""
         for pod in list(self.cluster.decoded()):
-            if pod.active and pod.unbound and not pod.gated:
+            if pod.active and not (pod.node_name or pod.gated):
                 self.bind(pod.metadata.name, AWAY if pod.placed == "super" else HOME)
 
     def no_room(self, name: str, behind: float = 0.0) -> None:

@@ -153,7 +153,7 @@ class Elasticity:
             assumed = self._writer.assumed.copy()
             now = self._clock.now()
             snapshot = self._sources.snapshot(key, assumed, now)
-            waiting = _uids(*(pod for pod in snapshot.pods if pod.unbound and not pod.held))
+            waiting = _uids(*(pod for pod in snapshot.pods if not (pod.node_name or pod.held)))
             snapshot = replace(snapshot, ages=self._new.seconds(waiting))
             if snapshot.cluster.settings.home_failover.enabled:
                 snapshot = replace(snapshot, avoided=self._unstarted.avoided(key))
@@ -167,7 +167,7 @@ class Elasticity:
             self._unstarted.remember(made.actions, snapshot.cluster.settings.home_failover.home_after)
             self._writer.start(made.actions)
             if super_nodes.quota.was_short:
-                self._writer.short[key] = min(born(pod) for pod in snapshot.pods if pod.unbound)
+                self._writer.short[key] = min(born(pod) for pod in snapshot.pods if not pod.node_name)
             else:
                 self._writer.short.pop(key, None)
         for event in made.events:

@@ -74,8 +74,6 @@ class DaemonSet(Value, frozen=True):
 
 def _meant_for(pod: Pod) -> Iterator[str]:
     """The nodes that a pending pod of a DaemonSet names in its affinity."""
-    if pod.unbound is None:
-        return
     of_node = (spec_of(pod).get("affinity") or {}).get("nodeAffinity") or {}
     for term in (of_node.get(REQUIRED) or {}).get("nodeSelectorTerms") or ():
         for field in term.get("matchFields") or ():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -13,7 +13,6 @@ from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.pods import Pod, PodSpec, keep_only
 from controllers.elasticity.rules import (
     Claim,
-    Need,
     are_settled,
     needs,
     passing,
@@ -99,21 +98,20 @@ class Eligibility:
 
 
 def request_of(pod: Pod) -> Request:
-    spec = pod.unbound.spec if pod.unbound else pod.burst_spec
-    return Request(pod, msgspec.json.decode(spec, type=PodSpec))
+    return Request(pod, msgspec.json.decode(pod.burst_spec or pod.unbound.spec, type=PodSpec))
 
 
-def gather(wanted: Iterable[Need], namespace: str, client: Client) -> dict[str, Claim]:
-    """What is known of each claim, by name, without those that do not exist; raises KubeError."""
-    found = {need.claim: _look_up(need, namespace, client) for need in wanted}
+def gather(wanted: Mapping[str, str], namespace: str, client: Client) -> dict[str, Claim]:
+    """What is known of each claim of `needs`, by name, without those that do not exist; raises KubeError."""
+    found = {name: _look_up(name, of_pod, namespace, client) for name, of_pod in wanted.items()}
     return {name: claim for name, claim in found.items() if claim}
 
 
-def _look_up(need: Need, namespace: str, client: Client) -> Claim | None:
-    claim = client.find(CLAIMS, need.claim, namespace, type=PersistentVolumeClaim)
-    if claim and (name := claim.spec.volume_name):
-        return Claim(bound_to=name, volume=client.find(VOLUMES, name, type=PersistentVolume))
-    storage_class = claim.spec.storage_class_name if claim else need.storage_class
+def _look_up(name: str, of_pod: str, namespace: str, client: Client) -> Claim | None:
+    claim = client.find(CLAIMS, name, namespace, type=PersistentVolumeClaim)
+    if claim and (volume := claim.spec.volume_name):
+        return Claim(bound_to=volume, volume=client.find(VOLUMES, volume, type=PersistentVolume))
+    storage_class = claim.spec.storage_class_name if claim else of_pod
     if not storage_class:
         return Claim() if claim else None
     found = client.find(CLASSES, storage_class, type=StorageClass)

@@ -149,7 +149,7 @@ class _Planner:
 
     def _is_preempting(self, pod: Pod) -> bool:
         """Whether others are evicted to make room for it. The chosen node may stay in its status indefinitely."""
-        node = pod.unbound.nominated if pod.unbound else ""
+        node = pod.unbound.nominated
         return bool(node) and (self._past.waited(pod) < PATIENCE or self._super_nodes.is_emptied(node))
 
     def finish_bound(self) -> None:

@@ -329,12 +329,12 @@ class Unbound(Value, frozen=True):
 
 
 class Pod(Value, frozen=True):
-    """*unbound* is None for a pod that has a node, and for one that no longer needs one."""
+    """*unbound* is empty for a pod that has a node, and for one that no longer needs one."""
 
     metadata: ObjectMeta = ObjectMeta()
     node_name: str = ""
     finished: bool = False
-    unbound: Unbound | None = None
+    unbound: Unbound = Unbound()
     repels: tuple[PodAffinityTerm, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     key: str = ""
@@ -370,17 +370,17 @@ class Pod(Value, frozen=True):
     @property
     def gated(self) -> bool:
         """Whether it waits for its placement."""
-        return self.active and self.unbound is not None and self.unbound.gated
+        return self.active and self.unbound.gated
 
     @property
     def held(self) -> bool:
         """Whether gates of others hold it back: its placement waits for what they make of the pod."""
-        return self.unbound is not None and self.unbound.held
+        return self.unbound.held
 
     @property
     def tolerates(self) -> bool:
         """Whether it tolerates super nodes, while it has no node."""
-        return self.unbound is not None and self.unbound.tolerates
+        return self.unbound.tolerates
 
     @property
     def placed(self) -> str:
@@ -388,13 +388,12 @@ class Pod(Value, frozen=True):
 
     @property
     def stuck(self) -> bool:
-        waits = self.unbound if self.active else None
-        return waits is not None and waits.stuck and not waits.gated
+        return self.active and self.unbound.stuck and not self.gated
 
     @property
     def may_come_to_super_nodes(self) -> bool:
         """Whether it has no node yet, and we have allowed it to get a super node."""
-        if not self.active or self.unbound is None or self.unbound.gated:
+        if not self.active or self.node_name or self.gated:
             return False
         return self.placed in (SUPER, ANY) or BURST in self.metadata.annotations
 
@@ -430,7 +429,7 @@ def _pod(raw: RawPod) -> Pod:
     ready = any((each.type, each.status) == ("Ready", "True") for each in raw.status.conditions)
     unstarted = not ready and _is_unstarted(raw.status)
     ready = ready and not finished
-    return Pod(bound, node, finished, None, repels, ports, key, ready, daemon, unstarted, completes)
+    return Pod(bound, node, finished, Unbound(), repels, ports, key, ready, daemon, unstarted, completes)
 
 
 def _is_unstarted(status: Status) -> bool:
@@ -446,7 +445,7 @@ def _is_unstarted(status: Status) -> bool:
 
 def spec_of(pod: Pod) -> dict[str, Any]:
     """Raw, of a pod that has no node."""
-    spec: dict[str, Any] = msgspec.json.decode(pod.unbound.spec if pod.unbound else b"{}")
+    spec: dict[str, Any] = msgspec.json.decode(pod.unbound.spec)
     return spec
 
 

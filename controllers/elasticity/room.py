@@ -205,7 +205,7 @@ class SuperNodes:
 
     def is_asked_for(self, pod: Pod) -> bool:
         """Whether the pod asks for super nodes: by labels or name, one of them suits it, and no other node."""
-        request = Request(pod, _spec(pod.unbound or Unbound(), as_is, None))
+        request = Request(pod, _spec(pod.unbound, as_is, None))
         asks = request.spec
         if not asks.node_selector and asks.required is None:
             return False
@@ -221,12 +221,12 @@ class SuperNodes:
     def gpus(self, pod: Pod) -> Gpus:
         if not self._settings.gpus:
             return None
-        return gpus_asked_for(pod.metadata, _spec(pod.unbound or Unbound(), as_is, None))
+        return gpus_asked_for(pod.metadata, _spec(pod.unbound, as_is, None))
 
     def _request(self, pod: Pod, *, bound: bool) -> Request:
         """The pod as it would be on super nodes."""
-        change, unbound = (as_sent if bound else as_burst), pod.unbound or Unbound()
-        return Request(pod, _spec(unbound, change, self.gpus(pod)), self._eligibility.reach(pod))
+        spec = _spec(pod.unbound, as_sent if bound else as_burst, self.gpus(pod))
+        return Request(pod, spec, self._eligibility.reach(pod))
 
     def _misfit(self, request: Request) -> str | None:
         """Why no super node takes the pod."""

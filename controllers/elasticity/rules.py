@@ -51,15 +51,6 @@ NO_KIND = {
 
 
 @dataclass(frozen=True)
-class Need:
-    """A claim to look up. *storage_class* is that of a claim which is made for the pod, and may not be there yet."""
-
-    volume: str
-    claim: str
-    storage_class: str = ""
-
-
-@dataclass(frozen=True)
 class Claim:
     """What was found out about a claim: the volume that it is bound to, else who is going to make one."""
 
@@ -73,21 +64,24 @@ class Claim:
     """Where the storage class makes volumes, when it says so."""
 
 
-def needs(pod: Request) -> tuple[Need, ...]:
-    """The claims that have to be looked up before *pod* can be judged: none for most pods."""
-    return tuple(need for volume in pod.spec.volumes if (need := _need(pod, volume)))
+def needs(pod: Request) -> dict[str, str]:
+    """The claims that have to be looked up before *pod* can be judged: none for most pods.
+
+    By name, the storage class of one that is made for the pod, and may not be there yet.
+    """
+    return dict(need for volume in pod.spec.volumes if (need := _need(pod, volume)))
 
 
-def are_settled(wanted: Iterable[Need], claims: Mapping[str, Claim]) -> bool:
+def are_settled(wanted: Iterable[str], claims: Mapping[str, Claim]) -> bool:
     """Whether no claim is about to be made, or to be bound to who knows what."""
-    found = [claims.get(need.claim) for need in wanted]
+    found = map(claims.get, wanted)
     return all(claim and (claim.bound_to or _is_made_there(claim)) for claim in found)
 
 
 def reach(pod: Request, claims: Mapping[str, Claim]) -> tuple[Reach, ...]:
     """The nodes that each volume of *pod* can be used on, as far as they are limited."""
-    found = [(need.claim, claims.get(need.claim)) for need in needs(pod)]
-    return tuple(limited for name, claim in found if claim for limited in _reach(name, claim))
+    found = ((name, claims[name]) for name in needs(pod) if name in claims)
+    return tuple(limited for name, claim in found for limited in _reach(name, claim))
 
 
 def _reach(name: str, claim: Claim) -> Iterator[Reach]:
@@ -118,20 +112,18 @@ def _any_of(terms: Iterable[Iterable[Expression]]) -> NodeSelector:
 def unmountable(pod: Request, claims: Mapping[str, Claim]) -> Iterator[str]:
     """A sentence for each volume of *pod* that keeps it off super nodes."""
     for volume in pod.spec.volumes:
-        need = _need(pod, volume)
-        why = _claim_refusal(need.claim, claims.get(need.claim)) if need else _refusal(volume)
-        if why:
+        name, _ = _need(pod, volume) or ("", "")
+        if why := _claim_refusal(name, claims.get(name)) if name else _refusal(volume):
             yield f"volume {volume.get('name')} {why}"
 
 
-def _need(pod: Request, volume: Mapping[str, Any]) -> Need | None:
-    name = volume.get("name", "")
+def _need(pod: Request, volume: Mapping[str, Any]) -> tuple[str, str] | None:
     if claimed := volume.get("persistentVolumeClaim"):
-        return Need(name, claimed.get("claimName", ""))
+        return claimed.get("claimName", ""), ""
     if ephemeral := volume.get("ephemeral"):
         template = ephemeral.get("volumeClaimTemplate") or {}
         storage_class = template.get("spec", {}).get("storageClassName") or ""
-        return Need(name, f"{pod.metadata.name}-{name}", storage_class)
+        return f"{pod.metadata.name}-{volume.get('name')}", storage_class
     return None
 
 

@@ -111,8 +111,8 @@ class ClusterState:
 class Policy:
     """What a pod and the switches ask for; what is wrong counts as not set, and is one of *problems*.
 
-    These are (reason of the Event, message). *share* is what *replicas* are of. *ordinal* is that of a StatefulSet's
-    pod, counted from its first. *unknown* says what of its workload is not known yet.
+    These are (reason of the Event, message). *number* is of *replicas*, as messages have it. *ordinal* is that of a
+    StatefulSet's pod, counted from its first. *unknown* says what of its workload is not known yet.
     """
 
     allowed: bool
@@ -120,16 +120,9 @@ class Policy:
     replicas: int | None
     pin: bool = False
     problems: Sequence[tuple[str, str]] = ()
-    share: str = ""
+    number: str = "unset"
     ordinal: int | None = None
     unknown: str | None = None
-
-    @property
-    def number(self) -> str:
-        """Of local replicas, as messages have it."""
-        if self.replicas is None:
-            return "unset"
-        return f"{self.replicas} ({self.share})" if self.share else str(self.replicas)
 
 
 @dataclass(frozen=True)
@@ -185,16 +178,18 @@ class Snapshot:
             wrong_mode = f'{MODE} is {mode[:20]!r}, neither "{PREFER}" nor "{PIN}", and counts as not set'
             mode = settings.placement
         ordinal, unknown = self._ordinal(pod)
-        number: int | Share | None = None
-        share, wrong_number = "", ""
+        replicas: int | None = None
+        said, wrong_number = "unset", ""
         try:
             number = local_replicas(pod.metadata, settings)
             if isinstance(number, Share):
                 wanted, unknown_wanted = self._wanted(pod)
-                share, unknown = f"{number} of {wanted}", unknown or unknown_wanted
-                number = number.of(wanted)
+                replicas, unknown = number.of(wanted), unknown or unknown_wanted
+                said = f"{replicas} ({number} of {wanted})"
+            elif number is not None:
+                replicas, said = number, str(number)
         except ValueError as error:
-            number, wrong_number = None, str(error)
+            wrong_number = str(error)
         problems = {
             "BadSwitch": wrong_switch,
             "BadLocalReplicas": wrong_number,
@@ -203,10 +198,10 @@ class Snapshot:
         return Policy(
             allows(everywhere, own, local_opt_out=settings.local_opt_out),
             f"global={NAMES[everywhere]} local={NAMES[own]}",
-            number,
+            replicas,
             mode == PIN,
             [(reason, message) for reason, message in problems.items() if message],
-            share,
+            said,
             ordinal,
             unknown,
         )

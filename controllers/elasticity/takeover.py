@@ -85,7 +85,7 @@ class Takeover:
 
     def _concerns(self, pod: Pod) -> bool:
         """Whether a placement may be on its way to it, or the permission to burst where their number is limited."""
-        may_burst = self._is_limited and pod.active and pod.unbound is not None and not pod.tolerates
+        may_burst = self._is_limited and pod.active and not (pod.node_name or pod.tolerates)
         return not pod.held and (pod.gated or may_burst)
 
     def _finish(self, uid: str) -> None:
