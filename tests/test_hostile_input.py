@@ -2,9 +2,7 @@
 
 import gzip
 import http.client
-import itertools
 import json
-import re
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -136,15 +134,6 @@ def test_hundreds_of_malformed_bodies_are_each_answered(caller: Caller, bystande
     assert bystander.is_served()
 
 
-WRONG = (None, True, -1, 1.5, 10**30, 10**400, "", "x", "x" * 300, "../..", "\ud800", [], {}, [[]], {"a": {}})
-
-
-def test_a_wrong_type_in_any_field_is_answered(caller: Caller) -> None:
-    for place, wrong in itertools.product(PLACES, WRONG):
-        body = with_wrong(place, wrong)
-        assert_proper(caller.ask(body), body)
-
-
 DEPTH = b'"x": %s1%s, "options"' % (b"[" * 100_000, b"]" * 100_000)
 LISTS = b"[]," * 600_000
 BODIES: dict[str, tuple[int, bytes]] = {
@@ -240,25 +229,6 @@ def test_what_is_no_request_is_refused_and_its_connection_closed(server: Server,
     assert b"Traceback" not in answer.body
     assert len(answer.body) < 8 * 1024
     assert is_closed(sock, within=10)
-
-
-def test_garbage_instead_of_a_request_is_refused(server: Server, bystander: Bystander) -> None:
-    context = trusting()
-
-    @settings(many_examples, max_examples=100)
-    @given(st.binary(max_size=60))
-    def ended(garbage: bytes) -> None:
-        with context.wrap_socket(server.raw(), server_hostname="localhost") as sock:
-            sock.sendall(garbage + b"\r\n\r\n")
-            assert re.match(rb"HTTP/1.1 4\d\d ", received(sock))
-
-    ended()
-    assert bystander.is_served()
-
-
-def received(sock: socket.socket) -> bytes:
-    """All until the other side closes."""
-    return b"".join(iter(lambda: sock.recv(65536), b""))
 
 
 def test_bytes_after_a_review_do_not_change_its_answer(server: Server) -> None:

@@ -28,7 +28,6 @@ from settings import LeaderElection
 from tests.fakes import FakeRecorder
 from tests.misbehaving_server import refuses, serving
 from tests.test_client import WRITES
-from tests.test_controllers_main import ELECTION, LEASE, cluster
 
 ROOT = Path(__file__).parent.parent
 
@@ -175,31 +174,6 @@ def test_no_controller_makes_a_client_of_its_own() -> None:
 
     jobs = {"controllers/elasticity/open_gates.py", "controllers/ingress_daemonset/attach_nodes.py"}
     assert made <= {"controllers/__main__.py", *jobs}
-
-
-@pytest.mark.parametrize(
-    ("elects", "asked"),
-    [
-        pytest.param(True, {"/apis/coordination.k8s.io/v1/namespaces/drawbridge/leases"}, id="by lease"),
-        pytest.param(False, set(), id="without election"),
-    ],
-)
-def test_a_leader_with_nothing_to_do_waits_for_its_end_and_reads_nothing(
-    elects: bool, asked: set[str]
-) -> None:
-    election = LeaderElection.model_validate(ELECTION | {"leaderElect": elects})
-    recorder: Any = None
-    stop = threading.Event()
-    with cluster() as (api, server):
-        manager = Manager(server.client(), recorder, election)
-        runner = threading.Thread(target=manager.run, args=({}, stop), daemon=True)
-        runner.start()
-        until(lambda: api.find(*LEASE)) if elects else runner.join(0.1)
-        assert runner.is_alive()
-        stop.set()
-        runner.join(3)
-        assert not runner.is_alive()
-        assert {each.path.removesuffix("/drawbridge") for each in server.asked} == asked
 
 
 def test_a_container_that_was_restarted_in_its_pod_is_another_candidate(
