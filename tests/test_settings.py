@@ -4,10 +4,8 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,6 +15,7 @@ from settings import LabelSelector, Settings, SettingsError, config_path, load, 
 from settings.file import NEEDS_RESTART, SettingsFile, changed_fields, fingerprint, needing_restart
 from settings.values import host_and_port, seconds
 from tests.certificates import of_version
+from tests.facts import SETTINGS
 from tests.metrics import sample
 
 SPAN = datetime(2026, 1, 1, tzinfo=UTC), datetime(2036, 1, 1, tzinfo=UTC)
@@ -138,26 +137,11 @@ ingressDaemonSet: {enabled: true,
   detachmentReminder: 1m, resyncPeriod: 1m, prometheus: {url: "http://a:9090", tokenFile: /a, caFile: /b},
   clb: {enabled: true, loadBalancers: [{id: lb-a}]}}
 """
-    settings, default = parse(text % CA.replace("\n", "\\n")), Settings()
-    assert set(changed_fields(default, settings)) >= {
-        name for name in _names(default) if name not in ("apiVersion", "kind")
-    }
+    settings = parse(text % CA.replace("\n", "\\n"))
+    changed = [f"{name}." for name in changed_fields(Settings(), settings)]
+    kept = {name for name in SETTINGS if not any(each.startswith(f"{name}.") for each in changed)}
+    assert kept == {"apiVersion", "kind", "anycastIP.anycastZone"}  # the last goes with no other addressType
     assert (settings.ip_reservation.duration, settings.ip_reservation.release_period) == (5400, 0.3)
-
-
-def _names(settings: Settings) -> set[str]:
-    """All but those whose names are the user's, and one that goes with no other addressType than the default."""
-    others = ("ipReservation.labelSelector", "anycastIP.nodeLabels", "anycastIP.anycastZone")
-    parts = _leaves("", settings.model_dump(by_alias=True, exclude={"api_version", "kind"}))
-    return {name for name in parts if not name.startswith(others)}
-
-
-def _leaves(path: str, value: Any) -> Iterator[str]:
-    if not isinstance(value, dict) or not value:
-        yield path
-        return
-    for name, part in value.items():
-        yield from _leaves(f"{path}.{name}" if path else name, part)
 
 
 DURATIONS = {
@@ -554,8 +538,7 @@ def test_changes_that_need_a_restart_are_named_in_a_warning(path: Path) -> None:
 
 
 def test_what_needs_a_restart_is_a_field_that_there_is() -> None:
-    fields = _names(Settings())
-    assert [start for start in NEEDS_RESTART if not any(name.startswith(start) for name in fields)] == []
+    assert [start for start in NEEDS_RESTART if not any(name.startswith(start) for name in SETTINGS)] == []
     assert needing_restart(["logging.level", "cloud.endpoint", "ipReservation.duration"]) == [
         "cloud.endpoint"
     ]
