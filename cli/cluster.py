@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from urllib3.exceptions import HTTPError
 
 from kube.client import Client
-from kube.connection import MOUNTED, Connection, Impersonating, Impersonation, connect, in_cluster, of_pod
+from kube.connection import MOUNTED, Connection, Impersonation, connect, in_cluster, of_pod
 from kube.errors import KubeError, NotConfigured
 from kube.resources import ALL, Resource, Selection
 from runtime import futures, utc_now
@@ -78,9 +79,11 @@ class Cluster:
 
     def client_of(self, user: str) -> Client | None:
         """A client in the name of *user*, which takes a permission; None where a kubeconfig names one already."""
-        if self._connection is None or isinstance(self._connection, Impersonating):
+        if self._connection is None or self._connection.impersonation:
             return None
-        return Client(Impersonating(self._connection, Impersonation(user)), timeout=TIMEOUT)
+        connection = copy(self._connection)
+        connection.impersonation = Impersonation(user)
+        return Client(connection, timeout=TIMEOUT)
 
     def server_time(self) -> datetime | None:
         """The Date of an answer, where there is a connection of which to ask, and one that can be read."""
@@ -118,6 +121,5 @@ def cluster_of(
 
 
 def _cluster(connection: Connection, namespace: str, impersonation: Impersonation | None) -> Cluster:
-    if impersonation:
-        connection = Impersonating(connection, impersonation)
+    connection.impersonation = impersonation or connection.impersonation
     return Cluster(Client(connection, timeout=TIMEOUT), namespace, connection)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,47 +24,6 @@ if TYPE_CHECKING:
 POOL_SIZE = 80
 """Connections that are kept; more than a webhook server reads at once, so that it opens none under load."""
 FILES = ("client-certificate", "client-key")
-
-
-class Connection(ABC):
-    """*namespace* is that of the context by which it was made."""
-
-    host: str
-    pool: PoolManager
-    namespace = "default"
-
-    @abstractmethod
-    def authorization(self) -> Mapping[str, str]:
-        """The headers that say who asks, if any; NotConfigured."""
-
-
-class Configured(Connection):
-    """By a configuration of the official client; *token_file* is read for each request, since others replace it."""
-
-    def __init__(
-        self, configuration: Configuration, pool_size: int = POOL_SIZE, token_file: Path | None = None
-    ) -> None:
-        # Imported here: a pod, which has a ServiceAccount, need not pay for it.
-        from kubernetes.client.rest import RESTClientObject
-
-        self._configuration, self._token_file = configuration, token_file
-        configuration.connection_pool_maxsize = pool_size
-        configuration.keep_alive = True
-        configuration.retries = False  # callers have deadlines, and not every request may be sent twice
-        self.host = configuration.host.rstrip("/")
-        self.pool = RESTClientObject(configuration).pool_manager
-        _read_files(self.pool.connection_pool_kw)
-
-    def authorization(self) -> dict[str, str]:
-        """Exec plugins run again when a token has expired."""
-        try:
-            if self._token_file:
-                token = f"Bearer {self._token_file.read_text()}"
-            else:
-                token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        except Exception as error:
-            raise NotConfigured(f"the credentials for {self.host} cannot be refreshed: {error}") from error
-        return {"Authorization": token.strip()} if token else {}
 
 
 class Impersonation(msgspec.Struct, frozen=True):
@@ -89,23 +47,50 @@ class Impersonation(msgspec.Struct, frozen=True):
         return found
 
 
-class Impersonating(Connection):
-    """*connection*, in the name of another user than the one whose credentials it bears.
+class Connection:
+    """*namespace* is that of the context by which it was made; with *impersonation*, another user asks."""
 
-    Where that acts for another user itself, *impersonation* is in place of it.
-    """
+    host: str
+    pool: PoolManager
+    namespace = "default"
+    impersonation: Impersonation | None = None
 
-    def __init__(self, connection: Connection, impersonation: Impersonation) -> None:
-        self._connection: Connection = connection
-        if isinstance(connection, Impersonating):
-            self._connection = connection._connection
-        self.host, self.pool, self.namespace = connection.host, connection.pool, connection.namespace
-        self._headers = impersonation.headers
+    def authorization(self) -> Mapping[str, str]:
+        """The headers that say who asks, if any; NotConfigured."""
+        credentials = self.credentials()
+        return self.impersonation.headers | credentials if self.impersonation else credentials
 
-    def authorization(self) -> HTTPHeaderDict:
-        found = HTTPHeaderDict(self._connection.authorization())
-        found.extend(self._headers)
-        return found
+    def credentials(self) -> Mapping[str, str]:
+        return {}
+
+
+class Configured(Connection):
+    """By a configuration of the official client; *token_file* is read for each request, since others replace it."""
+
+    def __init__(
+        self, configuration: Configuration, pool_size: int = POOL_SIZE, token_file: Path | None = None
+    ) -> None:
+        # Imported here: a pod, which has a ServiceAccount, need not pay for it.
+        from kubernetes.client.rest import RESTClientObject
+
+        self._configuration, self._token_file = configuration, token_file
+        configuration.connection_pool_maxsize = pool_size
+        configuration.keep_alive = True
+        configuration.retries = False  # callers have deadlines, and not every request may be sent twice
+        self.host = configuration.host.rstrip("/")
+        self.pool = RESTClientObject(configuration).pool_manager
+        _read_files(self.pool.connection_pool_kw)
+
+    def credentials(self) -> dict[str, str]:
+        """Exec plugins run again when a token has expired."""
+        try:
+            if self._token_file:
+                token = f"Bearer {self._token_file.read_text()}"
+            else:
+                token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        except Exception as error:
+            raise NotConfigured(f"the credentials for {self.host} cannot be refreshed: {error}") from error
+        return {"Authorization": token.strip()} if token else {}
 
 
 def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = None) -> Connection:
@@ -125,10 +110,11 @@ def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = N
         # The official client looks for these beside the file that names the cluster.
         user |= {name: str(folder / user[name]) for name in FILES if user.get(name)}
         loader.load_and_set(configuration)
-        token_file, impersonation = user.get("tokenFile"), impersonation_of(user)
-        connection: Connection = Configured(configuration, pool_size, token_file and folder / token_file)
+        token_file = user.get("tokenFile")
+        connection = Configured(configuration, pool_size, token_file and folder / token_file)
         connection.namespace = entry.safe_get("namespace") or "default"
-        return Impersonating(connection, impersonation) if impersonation else connection
+        connection.impersonation = impersonation_of(user)
+        return connection
     except Exception as error:
         raise NotConfigured(f"cannot connect to the API server by {kubeconfig}: {error}") from error
     finally:
@@ -189,7 +175,7 @@ class ServiceAccount(Connection):
         except (OSError, ValueError) as error:
             raise NotConfigured(f"the ServiceAccount in {mounted} cannot be used: {error}") from error
 
-    def authorization(self) -> dict[str, str]:
+    def credentials(self) -> dict[str, str]:
         """Read for each request: the kubelet replaces the token."""
         try:
             return {"Authorization": f"Bearer {self._read_token()}"}

@@ -11,6 +11,7 @@ import msgspec
 import urllib3
 
 from dev.fake_api.calls import Reply, Request
+from kube import connection
 from runtime import threading, time
 
 HOST = "fake://api"
@@ -27,17 +28,13 @@ def connection_to(api: Server, manager: str = "drawbridge") -> Any:
     return Connection(lambda call, _seconds: api.handle(call), manager)
 
 
-class Connection:
-    """As kube.connection.Connection."""
+class Connection(connection.Connection):
+    """Of a client that no one has to authorize."""
 
     host = HOST
-    namespace = "default"
 
     def __init__(self, handle: Handle, manager: str = "drawbridge") -> None:
-        self.pool = Pool(handle, manager)
-
-    def authorization(self) -> dict[str, str]:
-        return {}
+        self.pool: Any = Pool(handle, manager)
 
 
 class Pool:
