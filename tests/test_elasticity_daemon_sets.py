@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from controllers.elasticity.daemon_sets import (
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets
 from controllers.elasticity.sources import Sources
 from dev.fake_api import FakeAPI, refusal
+from kube.errors import KubeError
 from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from tests import admission
@@ -229,6 +231,22 @@ def test_one_after_the_other_is_rolled_out(updated: int, after: float) -> None:
     world.turn()
 
     assert world.corrected() == {"a", "b"}
+
+
+def test_a_rollout_that_cannot_be_read_for_a_moment_has_not_ended() -> None:
+    world = World()
+    world.have(daemon_set("a"), AWAY)
+    world.have(daemon_set("b"), AWAY)
+    world.turn()
+    world.roll_out("a", 1)
+    world.api.fault = lambda asked: refusal(503, "ServiceUnavailable")
+    with contextlib.suppress(KubeError):
+        world.turn()
+    world.api.fault = lambda asked: None
+    world.clock.advance(PAUSES.base)
+    world.turn()
+
+    assert world.corrected() == {"a"}
 
 
 def test_a_correction_that_is_taken_back_is_not_repeated() -> None:

@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Any
 
 import msgspec
-import structlog
 
 from api.elasticity import affinity_to_set, is_injected
 from controllers.elasticity.pods import Pod, spec_of
@@ -30,8 +29,6 @@ LONGEST_ROLLOUT = 600.0
 """Seconds after which the next DaemonSet is corrected, although the last one has not replaced all its pods."""
 PAUSES = Backoff(base=60.0, cap=3600.0, jitter=0.0)
 """Between two looks at a DaemonSet that has pods there and was not corrected."""
-
-log = structlog.stdlib.get_logger(__name__)
 
 
 class _Template(Value, frozen=True):
@@ -95,7 +92,7 @@ class DaemonSetCorrector:
         self._rollout: tuple[Regarding, float] | None = None
 
     def reconcile(self) -> None:
-        """Correct one at most, when the last one has been rolled out. LeadershipLost."""
+        """Correct one at most, when the last one has been rolled out. KubeError when that cannot be read."""
         if self._is_rolling_out():
             return
         due, now = self._due(), self._clock()
@@ -156,12 +153,8 @@ class DaemonSetCorrector:
         return True
 
     def _read(self, about: Regarding) -> DaemonSet | None:
-        """None when it is gone, is none of apps/v1, or cannot be read now."""
-        try:
-            found = self._client.find(DAEMON_SETS, about.name, about.namespace, type=DaemonSet)
-        except (KubeError, msgspec.MsgspecError) as error:
-            log.warning("DaemonSet not read", namespace=about.namespace, name=about.name, error=str(error))
-            return None
+        """None when it is gone, or is none of apps/v1. KubeError."""
+        found = self._client.find(DAEMON_SETS, about.name, about.namespace, type=DaemonSet)
         return found if found and found.metadata.uid == about.uid else None
 
     def _event(self, about: Regarding, reason: str, message: str, type: Type) -> None:  # noqa: A002
