@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from api.elasticity import GATE, PLACEMENT, REASON
-from controllers.elasticity.reporter import GATE_SECONDS, PODS_BY_STATE
+from controllers.elasticity.reporter import GATE_SECONDS, OLDEST_GATE, PODS_BY_STATE
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import Conflict
 from settings import ElasticitySettings
@@ -126,6 +126,8 @@ def test_how_long_pods_are_gated_is_told_by_the_clock_of_the_leader_alone(ahead:
     world.leader.hear()
     world.leader.turn()
     world.clock.advance(7.0)
+    world.leader.parts.upkeep()
+    assert OLDEST_GATE._value.get() == 7.0
     before = GATE_SECONDS._sum.get()
     world.leader.let_go()
 

@@ -25,7 +25,7 @@ from prometheus_client import Counter
 from api.elasticity import GATE
 from controllers.controller import Controller, Watch
 from controllers.elasticity.patches import opened
-from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.pods import Observed, Pod, decode
 from controllers.elasticity.reporter import count_gated
 from controllers.manager import Context
 from controllers.workqueue import PENDING, WorkQueue
@@ -34,7 +34,7 @@ from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
 from kube.resources import MUTATING_WEBHOOKS, PODS, Selection
 from kube.types import key_of
-from runtime import futures, time, utc_now
+from runtime import futures, time
 from settings.values import seconds
 from telemetry import logs
 
@@ -73,7 +73,7 @@ def gated_pods(client: Client) -> list[Pod]:
 def keep_open(context: Context, _settings: object = None) -> None:
     """Open what is gated, until the context stops."""
     pods = context.informers.of(PODS, Pod, Selection(field_selector=UNBOUND), decode=decode)
-    queue = WorkQueue("gate-opener", pauses=PAUSES)
+    queue, seen = WorkQueue("gate-opener", pauses=PAUSES), Observed(time.monotonic)
 
     def gated(*versions: Pod | None) -> Iterable[str]:
         return {key_of(pod.metadata) for pod in versions if pod is not None and pod.gated}
@@ -95,7 +95,9 @@ def keep_open(context: Context, _settings: object = None) -> None:
         return PENDING
 
     def count(_: str) -> float:
-        count_gated([pod for pod in pods.list() if pod.gated], utc_now())
+        uids = {pod.metadata.uid for pod in pods.list() if pod.gated}
+        seen.keep_only(lambda: uids)
+        count_gated(seen.seconds(uids))
         return PERIOD
 
     try:

@@ -42,7 +42,8 @@ GATE_SECONDS = Histogram(
 )
 
 OLDEST_GATE = Gauge(
-    "drawbridge_elasticity_oldest_gate_seconds", "Age of the oldest pod that is gated; 0 when none is."
+    "drawbridge_elasticity_oldest_gate_seconds",
+    "For how long the leader has known the pod that is gated for longest; 0 when none is.",
 )
 
 IN_FORCE = Gauge(
@@ -96,14 +97,14 @@ class Reporter:
         """An Event for those *gated* that a new leader finds, and that have waited for one for long."""
         now = self._now()
         for pod in gated:
-            seconds = _seconds(pod.metadata.creation_timestamp, now)
+            seconds = (now - (pod.metadata.creation_timestamp or now)).total_seconds()
             if seconds >= LONG and pod.metadata.annotations.get(REASON, "").startswith(WAITS):
                 self.event(pod, "WaitsForPlacement", f"Gated for {seconds:.0f} s: {LEFT}", "Warning")
 
     def report_waiting(self, gated: Collection[Pod]) -> None:
         """An Event for those *gated* that this leader has known for long, unless there was one before."""
-        count_gated(gated, self._now())
         ages = self._seen.seconds(pod.metadata.uid for pod in gated)
+        count_gated(ages)
         for pod in gated:
             uid = pod.metadata.uid
             if ages[uid] >= LONG and not self._reported.get(uid):
@@ -161,11 +162,7 @@ class Reporter:
         self._recorder.event(Regarding.of(pod, PODS, "Pod"), reason, message, type=type)
 
 
-def _seconds(since: datetime | None, now: datetime) -> float:
-    return max(0.0, (now - since).total_seconds()) if since else 0.0
-
-
-def count_gated(gated: Collection[Pod], now: datetime) -> None:
-    ages = (_seconds(pod.metadata.creation_timestamp, now) for pod in gated)
-    OLDEST_GATE.set(max(ages, default=0.0))
-    PODS_BY_STATE.labels("gated").set(len(gated))
+def count_gated(ages: Mapping[str, float]) -> None:
+    """Of pods by uid: the seconds for which the leader has known them."""
+    OLDEST_GATE.set(max(ages.values(), default=0.0))
+    PODS_BY_STATE.labels("gated").set(len(ages))
