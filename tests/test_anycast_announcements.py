@@ -85,9 +85,6 @@ def opened_so_far() -> float:
     return metric("open_seconds_count")
 
 
-T0, LATER = {"eip-1": NOW}, NOW + timedelta(seconds=1)
-
-
 @pytest.mark.parametrize(
     ("recorded", "is_ours", "since"),
     [

@@ -309,7 +309,7 @@ def test_what_vanishes_is_replaced_at_a_measured_pace() -> None:
     def vanish() -> None:
         for each in list(lab.elastic()):
             if each.status == "UNBIND":
-                lab.world.alter(each.id, type="EIP")  # not what was ordered
+                lab.world.alter(each.id, status="BIND", instance_id="ins-theirs")
 
     end = lab.clock() + 600
     while lab.clock() < end:

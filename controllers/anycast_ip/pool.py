@@ -59,16 +59,12 @@ def has_place(claim: Claim, pooled: Collection[Claim], settings: Pool, now: date
     if len(before) < settings.min_idle:
         return True
     retained = sum(each.node != POOL for each in before)
-    return claim.node != POOL and is_recent(claim, settings, now) and retained < settings.retain.most
+    is_recent = (now - (claim.pooled or now)).total_seconds() < settings.retain.age
+    return claim.node != POOL and is_recent and retained < settings.retain.most
 
 
 def _place(claim: Claim, now: datetime) -> tuple[bool, datetime, str]:
     return not claim.address, claim.pooled or now, claim.uid
-
-
-def is_recent(claim: Claim, settings: Pool, now: datetime) -> bool:
-    """Whether the address of *claim* has not been idle for longer than the settings let it be."""
-    return (now - (claim.pooled or now)).total_seconds() < settings.retain.age
 
 
 def adoptable(addresses: Iterable[Address], settings: AnycastIPSettings) -> list[Address]:
@@ -83,16 +79,9 @@ def adoptable(addresses: Iterable[Address], settings: AnycastIPSettings) -> list
     ]
 
 
-def missing(
-    claims: Collection[Claim], settings: Pool, quotas: Iterable[Quota], useless: Collection[str] = ()
-) -> int:
-    """How many spares to order: what the quotas leave when all of *claims* have their addresses.
-
-    Those whose uids are among *useless* are no spares, but no more of them than the pool may have.
-    """
-    idle = [each.uid for each in claims if each.pooled and not each.releasing]
-    no_spares = min(settings.size, sum(uid in useless for uid in idle))
-    wanted = settings.min_idle - len(idle) + no_spares
+def missing(claims: Collection[Claim], settings: Pool, quotas: Iterable[Quota]) -> int:
+    """How many spares to order: what the quotas leave when all of *claims* have their addresses."""
+    wanted = settings.min_idle - sum(each.pooled is not None and not each.releasing for each in claims)
     pending = sum(not each.address for each in claims)
     for quota in quotas:
         if quota.id in (TOTAL, DAILY):
@@ -141,10 +130,9 @@ class Upkeep:
 
     def look(self) -> None:
         settings, pooled = self._settings().pool, self._claims.having(POOLED)
-        useless = {claim.uid for claim in pooled if self._sources.is_outdated(claim)}
         self._count(pooled, settings)
-        self._end([claim for claim in pooled if claim.uid not in useless], settings)
-        self._order(settings, useless)
+        self._end(pooled, settings)
+        self._order(settings)
 
     def _count(self, pooled: Collection[Claim], settings: Pool) -> None:
         before, self._counted = self._counted, self._clock()
@@ -163,12 +151,12 @@ class Upkeep:
             self._sources.enqueue(uid)
         self._ended = over
 
-    def _order(self, settings: Pool, useless: Collection[str]) -> None:
+    def _order(self, settings: Pool) -> None:
         if not settings.min_idle or self._inventory.read_at is None:
             return
         now = self._clock()
         self._ordered = [at for at in self._ordered if now - at < ORDERING]
-        wanted = missing(self._claims.claims.values(), settings, self._inventory.quotas, useless)
+        wanted = missing(self._claims.claims.values(), settings, self._inventory.quotas)
         for _ in range(min(wanted, settings.min_idle - len(self._ordered))):
             claim = spare_for(str(uuid4()), self._settings(), self._now())
             self._ordered.append(now)

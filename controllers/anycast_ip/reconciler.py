@@ -72,7 +72,7 @@ from controllers.anycast_ip.planner import (
     refused_since,
     serves,
 )
-from controllers.anycast_ip.pool import has_place, in_line, is_recent
+from controllers.anycast_ip.pool import has_place, in_line
 from controllers.anycast_ip.reporter import Reporter, StillThere, refusal
 from controllers.anycast_ip.snapshot import (
     GONE,
@@ -106,7 +106,7 @@ WITNESSES = 10
 """Nodes whose instances are looked up: any of them shows that this is the right account and region."""
 AGAIN = 60.0
 SLIP = 3600.0
-"""Seconds for which a change of what is ordered may be a slip: what is idle, and serves no node, stays as long."""
+"""Seconds for which a change of what is ordered may be a slip: what is idle, and serves no node now, stays so long."""
 WITHOUT_INVENTORY = (Action.NOTHING, Action.CLOSE, Action.FREE)
 """Actions for which no address has to be known."""
 
@@ -281,13 +281,10 @@ class Reader(_Parts):
     def _pool(self, node: Node | None, claim: Claim | None) -> Pool:
         settings, now = self._settings(), self._clocks.now()
         if claim and not node:
-            pooled = self._claims.having(POOLED)
-            # What serves no node takes no place from others.
-            counted = [each for each in pooled if not self._sources.is_outdated(each)]
             kind = f"{settings.address_type} {terms_for(None, settings)}"
             unchanged = self._memory.waits.seconds(claim.uid, Action.KEEP, kind)
-            stays = not claim.lent and (is_recent(claim, settings.pool, now) or unchanged < SLIP)
-            return Pool(has_place=has_place(claim, counted, settings.pool, now), stays_anyway=stays)
+            is_there = has_place(claim, self._claims.having(POOLED), settings.pool, now)
+            return Pool(has_place=is_there, stays_anyway=not claim.lent and unchanged < SLIP)
         if not node or (claim and claim.address):
             return Pool()
         idle = in_line(self._claims.having(POOLED))

@@ -32,7 +32,6 @@ from controllers.anycast_ip.claim import (
     Claim,
     data,
     instance_of,
-    is_current,
     name_of,
     read,
 )
@@ -350,11 +349,6 @@ class Sources:
     settings: Callable[[], AnycastIPSettings]
     clocks: Clock
     enqueue: Callable[[str], None]
-
-    def is_outdated(self, claim: Claim) -> bool:
-        """Of an address in the pool: whether the settings have changed since, so that it serves no node."""
-        listed = self.inventory.addresses.get(claim.address)
-        return listed is not None and not is_current(listed, claim, self.settings())
 
     def enqueue_all(self) -> None:
         """The oldest node first, then the claims whose nodes are gone."""
