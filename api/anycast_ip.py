@@ -162,11 +162,6 @@ Entries = tuple[Entry, ...]
 ENTRIES = msgspec.json.Decoder(Entries)
 
 
-def recorded(found: Entries) -> dict[str, datetime]:
-    """Since when each address was listed, by its id."""
-    return {each.id: each.since for each in found}
-
-
 def data_of(found: Entries) -> dict[str, str]:
     """One address a line, and the same as JSON."""
     lines = dict.fromkeys(each.address for each in found)

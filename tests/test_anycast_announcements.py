@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.anycast_ip import TEXT, is_tainted
+from api.anycast_ip import IDLE, TEXT, Entry, is_tainted
 from controllers.anycast_ip.allow_list import LONGEST_WRITE, Announcements
 from controllers.anycast_ip.snapshot import Announcement
 from dev.lab.cloud import Knobs
@@ -100,7 +100,7 @@ def test_what_another_leader_wrote_counts_from_the_end_of_the_longest_write(
     recorded: datetime, is_ours: bool, since: datetime
 ) -> None:
     found = Announcements(lambda: NOW)
-    found.note({"eip-1": recorded}, is_ours=is_ours)
+    found.note((Entry(address="9.0.0.1", id="eip-1", state=IDLE, since=recorded),), is_ours=is_ours)
 
     assert found.of("eip-1", 1e6) == Announcement(since, since + timedelta(seconds=1e6))
 

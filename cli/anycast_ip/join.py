@@ -20,11 +20,10 @@ from api.anycast_ip import (
     is_ours,
     is_proven_bound,
     is_tainted,
-    recorded,
     wanted,
 )
 from api.ingress_daemonset.template import FollowedNode, Template, Where, tolerations, where_of
-from cli.anycast_ip.addresses import address_claims, allow_list, announcing
+from cli.anycast_ip.addresses import address_claims
 from cli.anycast_ip.health import left_of, quotas_read
 from cli.anycast_ip.node import opens_when, terms_in_words
 from cli.errors import Failure
@@ -60,8 +59,7 @@ class Orders(Document, frozen=True):
     """*waiting* nodes, which have no address yet, are before the new ones.
 
     *seconds* is from the first order to the last, for both. *from_pool* of the new ones get an idle address; *needed*
-    is how many are ordered. Each address is announced for *announced_for* seconds before it is bound, but *announced*
-    of the idle ones have been for so long.
+    is how many are ordered. Each address is announced for *announced_for* seconds before it is bound.
     """
 
     address_type: str
@@ -73,16 +71,14 @@ class Orders(Document, frozen=True):
     seconds: float
     quotas: tuple[Quota, ...]
     announced_for: float = 0.0
-    announced: int = 0
 
 
 def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) -> Orders:
     """So that *count* new nodes get their addresses, after those of *nodes* that wait."""
     settings, claims = inventory.settings.anycast_ip, address_claims(inventory)
-    allowed, readable = allow_list(inventory), [claim for _, claim in claims if claim]
+    readable = [claim for _, claim in claims if claim]
     idle = in_line(claim for claim in readable if claim.pooled)
     served = {claim.uid for claim in readable if claim.address}
-    not_yet = {each.id for each in announcing(allowed, settings.allow_list, inventory.now())}
     waiting = sum(
         wanted(each, settings) and (is_tainted(each) or is_open_without(each))
         for each in nodes
@@ -104,7 +100,6 @@ def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) 
         seconds=ordered / per_second,
         quotas=(*quotas, tags),
         announced_for=settings.allow_list.wait,
-        announced=sum(claim.address not in not_yet for claim in idle if claim.address in recorded(allowed)),
     )
 
 
@@ -117,8 +112,7 @@ def order_parts(orders: Orders) -> Iterator[Part]:
         f" {duration(orders.seconds)}{first}, at {orders.per_second:g} a second, if the quotas suffice."
     )
     if orders.announced_for:
-        known = f"; idle and announced for that long: {orders.announced}" if orders.from_pool else ""
-        yield f"Each is in the allow-list for {duration(orders.announced_for)} before it is bound{known}."
+        yield f"Each is bound once it has been in the allow-list for {duration(orders.announced_for)}."
     rows = [(each.quota, str(each.needed), _known(each.limit), _known(each.left)) for each in orders.quotas]
     yield Table(("QUOTA", "NEEDED", "LIMIT", "LEFT"), rows)
     short = [each.quota for each in orders.quotas if each.left is not None and each.needed > each.left]

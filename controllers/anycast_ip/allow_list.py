@@ -21,7 +21,6 @@ from api.anycast_ip import (
     data_of,
     entries_in,
     is_open,
-    recorded,
 )
 from controllers.anycast_ip.claim import MANAGED_BY, MANAGER, ORPHAN, Claim
 from controllers.anycast_ip.snapshot import Announcement
@@ -43,8 +42,6 @@ BEHIND = Gauge(
     "For how long the allow-list could not be written; 0 while it is as it should be.",
 )
 
-Recorded = Mapping[str, datetime]
-"""When the write of each address began, by its id."""
 LONGEST_WRITE = timedelta(seconds=15)
 """From the beginning of a write until it is seen by others: the client gives up after ten seconds."""
 
@@ -90,7 +87,7 @@ class AllowList:
         if name != self._name or self._clock() >= self._read_at + REREAD:
             self._found = self._store.read(name, ALLOW_LIST_LABEL)
             self._name, self._read_at = name, self._clock()
-            self._announcements.note(recorded(entries_in(self._found)), is_ours=False)
+            self._announcements.note(entries_in(self._found), is_ours=False)
             self._enqueue_waiting(entries_in(self._found))
         before = entries_in(self._found)
         listed = self._entries(before)
@@ -98,7 +95,7 @@ class AllowList:
         if self._found is None or self._found.data != data:
             labels = {MANAGED_BY: MANAGER, ALLOW_LIST_LABEL: ALLOW_LIST_VALUE}
             self._found = self._store.write(name, labels, data=data)
-            self._announcements.note(recorded(listed), is_ours=True)
+            self._announcements.note(listed, is_ours=True)
             self._enqueue_waiting(listed, before)
             log.info("allow-list written", name=name, addresses=len(listed))
         ADDRESSES.set(len(listed))
@@ -171,12 +168,15 @@ class Announcements:
         """By the ids of addresses: since when it is listed as the entry says, and since when for certain."""
         self.problem = ""
 
-    def note(self, found: Recorded, *, is_ours: bool) -> None:
+    def note(self, found: Entries, *, is_ours: bool) -> None:
         """*found* is what the list is from now on, or what was read in it, when the write was not ours."""
-        now, known = self._now(), self._listed
-        new = {each: (at, now if is_ours else min(now, at + LONGEST_WRITE)) for each, at in found.items()}
-        same = {each: times for each, times in known.items() if found.get(each) == times[0]}
-        self._listed = new | same
+        now, before = self._now(), self._listed
+        listed = dict[str, tuple[datetime, datetime]]()
+        for each in found:
+            certain = now if is_ours else min(now, each.since + LONGEST_WRITE)
+            known = before.get(each.id)
+            listed[each.id] = known if known and known[0] == each.since else (each.since, certain)
+        self._listed = listed
 
     def of(self, address_id: str, seconds: float) -> Announcement | None:
         """None when it has been listed for *seconds*."""
