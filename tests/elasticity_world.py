@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 import kube.client
-from api.elasticity import GATE, LOCAL_REPLICAS, SUPER, TAINT
+from api.elasticity import GATE, LOCAL_REPLICAS, TAINT
 from controllers.controller import Clock, Controller
 from controllers.elasticity.controller import Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
@@ -79,15 +79,6 @@ class Cluster:
 
     def names(self, wanted: Callable[[Pod], bool]) -> list[str]:
         return [pod.metadata.name for pod in self.decoded() if wanted(pod)]
-
-    def sent(self) -> int:
-        """Those that the provider bills until they are gone, and those that may come to a super node."""
-        return sum(
-            (pod.node_name == AWAY and not pod.finished)
-            or (pod.active and pod.placed == SUPER)
-            or pod.may_come_to_super_nodes
-            for pod in self.decoded()
-        )
 
     def carry_out(self, call: Request) -> Reply:
         """Without the faults of any leader's connection."""
@@ -339,6 +330,10 @@ class World:
             self.cluster.put(raw_pod(f"{key}-{self._born}", key, self.clock(), **parts))
             names.append(f"{key}-{self._born}")
         return names
+
+    def pass_by(self, seconds: float) -> None:
+        """The leader takes a turn every five *seconds*."""
+        self.leader.settle(round(seconds / 5.0))
 
     def take_over(self, before: Callable[[], object] = lambda: None) -> None:
         self.leader.may_lead = False

@@ -22,7 +22,7 @@ WAITS = "waits for 60 s at most, no super node is without taint node.kubernetes.
 def pass_by(world: World, seconds: float, nodes: Nodes) -> None:
     """The leader takes a turn every five *seconds*."""
     world.leader.nodes = nodes
-    world.leader.settle(round(seconds / 5.0))
+    world.pass_by(seconds)
 
 
 def full(world: World) -> list[str]:

@@ -225,10 +225,6 @@ def test_metrics_say_which_budgets_hold_now() -> None:
     found.leader.turn()
     assert in_force() == {str(night): 0, str(day): 1}
 
-    found.clock.advance(3600)
-    found.leader.turn()
-    assert in_force() == {str(night): 0, str(day): 0}
-
     found.leader.settings = ElasticitySettings(enabled=True)
     found.leader.turn()
     assert in_force() == {}

@@ -99,7 +99,7 @@ def test_a_pod_leaves_for_a_minute_beyond_its_grace_period_whatever_the_clock_sa
         leaving, {"metadata": {"deletionTimestamp": ends, "deletionGracePeriodSeconds": GRACE}}
     )
     world.create(1, "web-b", revision="b", n="0")
-    world.leader.settle(round((LONG + STANDSTILL) / 5.0) - 2)
+    world.pass_by(LONG + STANDSTILL - 10.0)
     assert world.placements("web-b") == {"": 1}
 
     world.leader.settle(4)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from api.elasticity import GATE
+from controllers.elasticity.room import counts
 from controllers.elasticity.takeover import LONGEST
 from kube.errors import Forbidden, KubeError, Unreachable
 from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
-from tests.elasticity_world import World, is_gated
+from tests.elasticity_world import AWAY, World, is_gated
 from tests.tables import table
 
 SLOW = 2.0
@@ -69,7 +70,7 @@ def test_where_their_number_is_limited_nothing_is_decided_before_all_are_fenced(
 
     world.take_over_for(10_000)
     world.leader.settle()
-    assert world.cluster.sent() == 5
+    assert len(world.cluster.names(lambda pod: counts(pod, {AWAY}))) == 5
 
 
 @table(

@@ -99,10 +99,6 @@ def unstarted(settings: ElasticitySettings = ON, behind: float = 0.0, **parts: A
     return world, name
 
 
-def pass_by(world: World, seconds: float) -> None:
-    world.leader.settle(round(seconds / 5.0))
-
-
 def ends(world: World, *names: str) -> bool:
     """Whether these are deleted; then the provider has ended them."""
     if any(world.cluster.pod(name).active for name in names):
@@ -135,18 +131,18 @@ def open_to(world: World, name: str) -> list[str]:
 @pytest.mark.parametrize("behind", [300.0, -300.0])
 def test_the_clock_of_the_scheduler_does_not_count(behind: float) -> None:
     world, name = unstarted(behind=behind)
-    pass_by(world, 290.0)
+    world.pass_by(290.0)
     assert not ends(world, name)
-    pass_by(world, 15.0)
+    world.pass_by(15.0)
     assert ends(world, name)
 
 
 def test_its_replacement_goes_to_another_super_node_and_home_when_there_is_none() -> None:
     world, name = unstarted()
     event(world, name, "FailedCreate", "sold out")
-    pass_by(world, 290.0)
+    world.pass_by(290.0)
     assert not ends(world, name)
-    pass_by(world, 15.0)
+    world.pass_by(15.0)
     assert ends(world, name)
     why = f"{AWAY} did not start it for 300 s (FailedCreate: sold out): its replacement avoids it"
     assert world.leader.recorder.events == [("NotStartedBySuperNode", why)]
@@ -157,7 +153,7 @@ def test_its_replacement_goes_to_another_super_node_and_home_when_there_is_none(
     assert open_to(world, second) == [OTHER]
 
     bound(world, second, OTHER)
-    pass_by(world, 310.0)  # until then AWAY was avoided
+    world.pass_by(310.0)  # until then AWAY was avoided
     assert ends(world, second)
     (third,) = world.create(1, n="0")
     world.leader.settle(1)
@@ -168,7 +164,7 @@ def test_its_replacement_goes_to_another_super_node_and_home_when_there_is_none(
 def test_a_replacement_that_asks_for_super_nodes_does_not_avoid_the_first_one_for_ever() -> None:
     asking = {"n": "0", "spec": {"nodeSelector": {INSTANCE_TYPE: SUPER_NODE}}}
     world, name = unstarted(**asking)
-    pass_by(world, 310.0)
+    world.pass_by(310.0)
     assert ends(world, name)
     (second,) = world.create(1, **asking)
     world.leader.settle(1)
@@ -176,7 +172,7 @@ def test_a_replacement_that_asks_for_super_nodes_does_not_avoid_the_first_one_fo
     assert f"avoids {AWAY}" in world.annotations(second)["drawbridge.io/placement-reason"]
 
     world.no_room(second)
-    pass_by(world, 310.0)
+    world.pass_by(310.0)
 
     assert second not in world.cluster.pods
 
@@ -185,7 +181,7 @@ def test_each_time_the_node_is_avoided_for_twice_as_long() -> None:
     world, name = unstarted()
     deleted = 0
     for _ in range(1440):  # for two hours, and the scheduler knows only one node
-        pass_by(world, 5.0)
+        world.pass_by(5.0)
         if ends(world, name):
             deleted += 1
             (name,) = world.create(1, n="0")
@@ -202,7 +198,7 @@ def test_each_time_the_node_is_avoided_for_twice_as_long() -> None:
 def test_a_pod_that_a_machine_has_is_left(reason: str) -> None:
     world, name = unstarted()
     event(world, name, reason)
-    pass_by(world, 900.0)
+    world.pass_by(900.0)
 
     assert not ends(world, name)
     assert world.leader.recorder.events == []
@@ -225,7 +221,7 @@ def test_a_pod_that_a_machine_has_is_left(reason: str) -> None:
 )
 def test_these_are_left_and_say_so_once(parts: dict[str, Any], events: list[str]) -> None:
     world, name = unstarted(**parts)
-    pass_by(world, 900.0)
+    world.pass_by(900.0)
 
     assert not ends(world, name)
     assert world.leader.recorder.reasons == events
@@ -234,7 +230,7 @@ def test_these_are_left_and_say_so_once(parts: dict[str, Any], events: list[str]
 def test_nothing_is_read_or_deleted_while_it_is_off() -> None:
     world, name = unstarted(ElasticitySettings(enabled=True))
     reads = world.leader.client.reads
-    pass_by(world, 900.0)
+    world.pass_by(900.0)
 
     assert not ends(world, name)
     assert world.leader.client.reads == reads
@@ -242,7 +238,7 @@ def test_nothing_is_read_or_deleted_while_it_is_off() -> None:
 
 def test_a_node_that_did_not_start_pods_is_the_last_choice_for_a_while() -> None:
     world, name = unstarted()
-    pass_by(world, 310.0)
+    world.pass_by(310.0)
     assert ends(world, name)
     avoided = world.leader.parts.avoided()
     assert AWAY in avoided
@@ -263,7 +259,7 @@ def test_a_node_that_did_not_start_pods_is_the_last_choice_for_a_while() -> None
 def test_nothing_is_avoided_any_more_when_it_is_switched_off() -> None:
     world, name = unstarted()
     world.leader.nodes = ONE
-    pass_by(world, 310.0)
+    world.pass_by(310.0)
     assert ends(world, name)
     pending = world.stuck()
     world.leader.settle(1)

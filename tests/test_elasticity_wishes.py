@@ -242,26 +242,6 @@ def local(world: World) -> set[str]:
     return {pod.metadata.name for pod in world.cluster.decoded() if pod.placed == "local"}
 
 
-def test_the_first_ordinals_are_local_also_after_an_update_that_begins_with_the_last() -> None:
-    world = World()
-    world.cluster.workloads["owner-db"] = Workload()
-    db(world, *range(5))
-    world.leader.settle()
-    assert local(world) == {"db-0", "db-1"}
-    world.bind_all()
-    for number in (4, 3, 2, 1, 0):
-        world.cluster.remove(f"db-{number}")
-        db(world, number, revision="2")
-        world.leader.settle()
-        world.bind_all()
-    assert local(world) == {"db-0", "db-1"}
-    for number in (4, 3, 2):
-        world.cluster.remove(f"db-{number}")
-    world.leader.settle()
-
-    assert local(world) == {"db-0", "db-1"}
-
-
 def test_ordinals_count_from_the_first_of_the_stateful_set() -> None:
     world = World()
     world.cluster.workloads["owner-db"] = Workload(first=5)
