@@ -185,11 +185,6 @@ def test_the_answer_is_a_review_of_the_same_version_and_uid() -> None:
             },
             id="to be tried again",
         ),
-        pytest.param(
-            Decision(False, "no", code=200),
-            {"code": 403, "reason": "Forbidden", "message": "no"},
-            id="a code that is no refusal",
-        ),
     ],
 )
 def test_a_refusal_carries_a_status(decision: Decision, status: dict[str, object]) -> None:

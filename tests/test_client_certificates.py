@@ -155,15 +155,3 @@ def test_the_smoke_check_of_a_server_that_requires_certificates_expects_to_be_re
     well, ill, _ = capsys.readouterr().out.split("\n", 2)
     assert well == "ok localhost refuses clients without a certificate"
     assert ill.startswith("FAILED localhost/naps: ")
-
-
-def test_the_smoke_check_reports_a_server_that_should_require_certificates(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with requiring(tmp_path) as (server, _):
-        environ = {"LOCALHOST_SERVICE_HOST": "127.0.0.1", "LOCALHOST_SERVICE_PORT": str(server.port)}
-        asked = ["--server", "localhost", "--seconds", "0", "--ca-base64", SERVES, "--refused", Naps.path]
-        assert smoke_check.main(asked, environ) == 1
-
-    said = "FAILED localhost refuses clients without a certificate: it answers with HTTP 200\n"
-    assert capsys.readouterr().out == said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -29,11 +28,9 @@ def serving_over_tls(
     write_pair(directory, leaf("kubernetes"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
-    with misbehaving_server.Server(answer) as server:
+    with misbehaving_server.serving(answer) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server
-        server.shutdown()
 
 
 def mounted(directory: Path, ca: bytes, token: str) -> Path:

@@ -39,7 +39,7 @@ def asked(server: Server, *arguments: str, name: str = "localhost") -> int:
     return smoke_check.main(["--server", name, "--seconds", "0", *arguments], environ)
 
 
-def test_one_path_that_is_not_served_is_reported_and_fails_the_test(
+def test_each_path_is_reported_and_one_that_is_not_served_fails_the_test(
     server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "ca.crt").write_bytes(CA.certificate)
@@ -47,9 +47,14 @@ def test_one_path_that_is_not_served_is_reported_and_fails_the_test(
     assert asked(server, "--ca-file", str(tmp_path / "ca.crt"), Naps.path, "/mutate/nothing") == 1
     assert asked(server, "--ca-base64", PEM_IN_BASE64, Naps.path) == 0
 
-    well, ill, _ = capsys.readouterr().out.splitlines()
-    assert well == "ok localhost/naps"
-    assert ill == "FAILED localhost/mutate/nothing: HTTP 404: no webhook is served at this path"
+    assert asked(server, "--ca-base64", PEM_IN_BASE64, "--refused", Naps.path) == 1
+
+    assert capsys.readouterr().out.splitlines() == [
+        "ok localhost/naps",
+        "FAILED localhost/mutate/nothing: HTTP 404: no webhook is served at this path",
+        "ok localhost/naps",
+        "FAILED localhost refuses clients without a certificate: it answers with HTTP 200",
+    ]
 
 
 OTHER_CA = base64.b64encode(new_ca("another", BEGIN, END).certificate).decode()

@@ -130,7 +130,7 @@ class Request(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer; ``code``, ``reason`` and ``retry_after`` (seconds) are for a denied client."""
+    """The answer; ``code`` of HTTP, ``reason`` and ``retry_after`` (seconds) are for a denied client."""
 
     allowed: bool
     message: str = ""
@@ -299,7 +299,9 @@ def render(request: Request, decision: Decision) -> bytes:
     """The AdmissionReview that answers *request*."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": decision.allowed}
     if not decision.allowed:
-        response["status"] = _status(decision)
+        status = {"code": decision.code, "reason": decision.reason, "message": decision.message}
+        retry = {"details": {"retryAfterSeconds": decision.retry_after}} if decision.retry_after else {}
+        response["status"] = status | retry
     if decision.warnings:
         response["warnings"] = [_short(warning) for warning in decision.warnings[:MOST_WARNINGS]]
     if decision.audit:
@@ -308,19 +310,6 @@ def render(request: Request, decision: Decision) -> bytes:
         response["patchType"] = "JSONPatch"
         response["patch"] = b64encode(_encoder.encode(decision.patch)).decode()
     return _encoder.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
-
-
-def _status(decision: Decision) -> dict[str, Any]:
-    # The API server turns any code below 400 into 400, which would blame the client.
-    code = decision.code if decision.code >= 400 else 403
-    status: dict[str, Any] = {
-        "code": code,
-        "reason": decision.reason or "Forbidden",
-        "message": decision.message,
-    }
-    if decision.retry_after:
-        status["details"] = {"retryAfterSeconds": decision.retry_after}
-    return status
 
 
 def _short(warning: str) -> str:
