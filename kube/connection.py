@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -48,49 +49,45 @@ class Impersonation(msgspec.Struct, frozen=True):
 
 
 class Connection:
-    """*namespace* is that of the context by which it was made; with *impersonation*, another user asks."""
+    """To *host* by *pool*; *token* is called for each request, since tokens are replaced.
 
-    host: str
-    pool: PoolManager
+    *namespace* is that of the context by which it was made; with *impersonation*, another user asks.
+    """
+
     namespace = "default"
     impersonation: Impersonation | None = None
 
+    def __init__(self, host: str, pool: PoolManager, token: Callable[[], str | None] = lambda: None) -> None:
+        self.host, self.pool, self._token = host, pool, token
+
     def authorization(self) -> Mapping[str, str]:
         """The headers that say who asks, if any; NotConfigured."""
-        credentials = self.credentials()
+        try:
+            token = self._token()
+        except Exception as error:  # whatever an exec plugin raises
+            raise NotConfigured(f"the credentials for {self.host} cannot be read: {error}") from error
+        credentials = {"Authorization": token.strip()} if token else {}
         return self.impersonation.headers | credentials if self.impersonation else credentials
 
-    def credentials(self) -> Mapping[str, str]:
-        return {}
+
+def _in_file(file: Path) -> Callable[[], str]:
+    return lambda: f"Bearer {file.read_text()}"
 
 
-class Configured(Connection):
-    """By a configuration of the official client; *token_file* is read for each request, since others replace it."""
+def configured(
+    configuration: Configuration, pool_size: int = POOL_SIZE, token_file: Path | None = None
+) -> Connection:
+    """By a configuration of the official client, which runs exec plugins again when a token has expired."""
+    # Imported here: a pod, which has a ServiceAccount, need not pay for it.
+    from kubernetes.client.rest import RESTClientObject
 
-    def __init__(
-        self, configuration: Configuration, pool_size: int = POOL_SIZE, token_file: Path | None = None
-    ) -> None:
-        # Imported here: a pod, which has a ServiceAccount, need not pay for it.
-        from kubernetes.client.rest import RESTClientObject
-
-        self._configuration, self._token_file = configuration, token_file
-        configuration.connection_pool_maxsize = pool_size
-        configuration.keep_alive = True
-        configuration.retries = False  # callers have deadlines, and not every request may be sent twice
-        self.host = configuration.host.rstrip("/")
-        self.pool = RESTClientObject(configuration).pool_manager
-        _read_files(self.pool.connection_pool_kw)
-
-    def credentials(self) -> dict[str, str]:
-        """Exec plugins run again when a token has expired."""
-        try:
-            if self._token_file:
-                token = f"Bearer {self._token_file.read_text()}"
-            else:
-                token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        except Exception as error:
-            raise NotConfigured(f"the credentials for {self.host} cannot be refreshed: {error}") from error
-        return {"Authorization": token.strip()} if token else {}
+    configuration.connection_pool_maxsize = pool_size
+    configuration.keep_alive = True
+    configuration.retries = False  # callers have deadlines, and not every request may be sent twice
+    pool = RESTClientObject(configuration).pool_manager
+    _read_files(pool.connection_pool_kw)
+    current = partial(configuration.get_api_key_with_prefix, "BearerToken", alias="authorization")
+    return Connection(configuration.host.rstrip("/"), pool, _in_file(token_file) if token_file else current)
 
 
 def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = None) -> Connection:
@@ -111,7 +108,7 @@ def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = N
         user |= {name: str(folder / user[name]) for name in FILES if user.get(name)}
         loader.load_and_set(configuration)
         token_file = user.get("tokenFile")
-        connection = Configured(configuration, pool_size, token_file and folder / token_file)
+        connection = configured(configuration, pool_size, token_file and folder / token_file)
         connection.namespace = entry.safe_get("namespace") or "default"
         connection.impersonation = impersonation_of(user)
         return connection
@@ -162,35 +159,23 @@ KEEPALIVE = (
 OPTIONS = (*HTTPSConnection.default_socket_options, *KEEPALIVE)
 
 
-class ServiceAccount(Connection):
-    """Connections that trust the mounted CA and bear the token that is mounted at the time; no proxy is used."""
-
-    def __init__(self, mounted: Path, host: str, port: str) -> None:
-        self._token = mounted / "token"
-        self.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+def service_account(mounted: Path, host: str, port: str) -> Connection:
+    """Trusts the mounted CA and bears the token that is mounted at the time; no proxy is used. NotConfigured."""
+    try:
+        (mounted / "token").read_text()
         ca = str(mounted / "ca.crt")
-        try:
-            self.pool = urllib3.PoolManager(maxsize=POOL_SIZE, ca_certs=ca, socket_options=OPTIONS)
-            self._read_token()
-        except (OSError, ValueError) as error:
-            raise NotConfigured(f"the ServiceAccount in {mounted} cannot be used: {error}") from error
-
-    def credentials(self) -> dict[str, str]:
-        """Read for each request: the kubelet replaces the token."""
-        try:
-            return {"Authorization": f"Bearer {self._read_token()}"}
-        except OSError as error:
-            raise NotConfigured(f"the ServiceAccount's token cannot be read: {error}") from error
-
-    def _read_token(self) -> str:
-        return self._token.read_text().strip()
+        pool = urllib3.PoolManager(maxsize=POOL_SIZE, ca_certs=ca, socket_options=OPTIONS)
+    except (OSError, ValueError) as error:
+        raise NotConfigured(f"the ServiceAccount in {mounted} cannot be used: {error}") from error
+    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return Connection(url, pool, _in_file(mounted / "token"))
 
 
 def in_cluster() -> bool:
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
-def of_pod() -> ServiceAccount:
+def of_pod() -> Connection:
     """The one that the kubelet has mounted; NotConfigured."""
     port = os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
-    return ServiceAccount(MOUNTED, os.environ["KUBERNETES_SERVICE_HOST"], port)
+    return service_account(MOUNTED, os.environ["KUBERNETES_SERVICE_HOST"], port)

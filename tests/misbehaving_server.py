@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from dev.fake_api.calls import Request
 from dev.lab.waiting import stretch
 from kube.client import Client
-from kube.connection import Configured
+from kube.connection import configured
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Server(ThreadingHTTPServer):
     def client(self, *, timeout: float | None = None) -> Client:
         from kubernetes.client import Configuration
 
-        return Client(Configured(Configuration(host=self.url)), timeout=timeout or 2.0 * stretch())
+        return Client(configured(Configuration(host=self.url)), timeout=timeout or 2.0 * stretch())
 
     def handle_error(self, request: object, client_address: object) -> None:
         pass  # our clients hang up on purpose

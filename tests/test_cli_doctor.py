@@ -17,7 +17,7 @@ from cli.installation import CONTROLLERS, WEBHOOK, Access
 from cli.inventory import Inventory
 from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api.calls import refusal
-from kube.connection import Configured
+from kube.connection import configured
 from settings import Settings
 from tests import cli, permissions
 from tests.factories import NOW
@@ -228,6 +228,6 @@ def test_what_the_api_server_does_not_answer_hides_no_other_finding(
 
 def test_an_answer_that_breaks_off_leaves_the_time_unread() -> None:
     with serving(lambda _: resets) as server:
-        connection = Configured(Configuration(host=server.url))
+        connection = configured(Configuration(host=server.url))
         assert Cluster(server.client(), connection=connection).server_time() is None
         assert len(server.asked) == 1

@@ -43,7 +43,7 @@ def test_a_token_file_is_found_beside_the_kubeconfig_and_read_for_each_request(t
     token.write_text("second\n")
     assert headers_of(cluster) == {"Authorization": "Bearer second"}
     token.unlink()
-    with pytest.raises(NotConfigured, match=r"credentials for .* cannot be refreshed"):
+    with pytest.raises(NotConfigured, match=r"credentials for .* cannot be read"):
         headers_of(cluster)
 
 

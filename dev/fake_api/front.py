@@ -31,10 +31,9 @@ def connection_to(api: Server, manager: str = "drawbridge") -> Any:
 class Connection(connection.Connection):
     """Of a client that no one has to authorize."""
 
-    host = HOST
-
     def __init__(self, handle: Handle, manager: str = "drawbridge") -> None:
-        self.pool: Any = Pool(handle, manager)
+        pool: Any = Pool(handle, manager)
+        super().__init__(HOST, pool)
 
 
 class Pool:
