@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import IO, Any
 
 import click
@@ -20,17 +19,8 @@ EXIT_CODES = {
     PAUSED: "rollout status: paused, or the canary waits to be promoted",
 }
 
-_REFUSED = re.compile(
-    r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
-    r'(?: in the namespace "(?P<namespace>[^"]+)")?'
-)
-VIEWED = (
-    "admissionregistration.k8s.io",
-    "crd.projectcalico.org",
-    "ingressdaemonsets.mumoshu.github.io",
-    "projectcalico.org",
-)
-"""Groups of kinds that the chart lets those read who have the role view."""
+ALLOW = "have an administrator allow it, or choose another context with --context"
+"""What to do about a Forbidden, whose message says what it is about."""
 
 
 class Failure(click.ClickException):
@@ -70,7 +60,7 @@ def unreadable(error: KubeError) -> Failure:
                 " shows whether it worked",
             )
         case Forbidden():
-            return Unreadable(error.message, way_to_permission(error.message))
+            return Unreadable(error.message, ALLOW)
         case NotFound():
             return Failure(error.message, "check the name, the namespace (-n) and the cluster (--context)")
         case Unreachable():
@@ -82,14 +72,3 @@ def unreadable(error: KubeError) -> Failure:
             return Unreadable(
                 f"the API server refused: {error}", "repeat it; if it lasts, see the API server's log"
             )
-
-
-def way_to_permission(message: str) -> str:
-    """By the API server's *message*, for example ``list pods.apps in namespace x``."""
-    found = _REFUSED.search(message)
-    if not found:
-        return "use a context with more permissions (--context)"
-    group = f".{found['group']}" if found["group"] else ""
-    where = f"in namespace {found['namespace']}" if found["namespace"] else "in the whole cluster"
-    asked = f"have an administrator allow you to {found['verb']} {found['resource']}{group} {where}"
-    return f"{asked}, or give you the role view there" if found["group"] in VIEWED else asked

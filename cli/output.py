@@ -314,11 +314,8 @@ class Output:
         found = plain(value)
         if self.form == "json":
             return json_printable(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-        # Without letters of other languages where one character must be escaped: PyYAML escapes all or few.
-        for unicode in (True, False):
-            text: str = yaml.dump(found, Dumper=_Dumper, sort_keys=False, allow_unicode=unicode)
-            if text.replace("\n", "").isprintable():
-                break
+        # PyYAML would leave signs that turn a text around; so it escapes letters of other languages, too.
+        text: str = yaml.safe_dump(found, sort_keys=False)
         return text.rstrip("\n")
 
     def _echo(self, text: str) -> None:
@@ -337,15 +334,3 @@ def _cell(cell: Cell) -> Cell:
     if isinstance(cell, str):
         return printable(cell)
     return cell if cell.plain.isprintable() else Text(printable(cell.plain), cell.style)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Strings that have to be escaped are quoted: YAML has escapes nowhere else."""
-
-
-_Dumper.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar(
-        "tag:yaml.org,2002:str", text, None if text.isprintable() else '"'
-    ),
-)

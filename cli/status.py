@@ -19,7 +19,7 @@ from rich.text import Text
 
 from certs.issue import dns_names, is_issued_by, not_after
 from certs.rotation import certificates_in, decoded, pem_of
-from cli.errors import WRONG, Failure, way_to_permission
+from cli.errors import ALLOW, WRONG, Failure
 from cli.health import PAGE, Health, Overview, Problem
 from cli.installation import (
     CONTROLLERS,
@@ -243,7 +243,7 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
         **{known[name].what: each for name, each in features.items()},
     }
     unread = tuple(
-        Problem(f"{name}: not readable by you", way_to_permission(each.message))
+        Problem(f"{name}: not readable by you: {each.message}", ALLOW)
         for name, each in parts.items()
         if isinstance(each, Forbidden)
     )

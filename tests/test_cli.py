@@ -139,9 +139,7 @@ FORBIDDEN = 'pods is forbidden: User "eve" cannot list resource "pods" in API gr
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        pytest.param(
-            Forbidden(403, "Forbidden", FORBIDDEN), "allow you to list pods in the whole cluster", id="403"
-        ),
+        pytest.param(Forbidden(403, "Forbidden", FORBIDDEN), "have an administrator allow it", id="403"),
         pytest.param(Unreachable("GET /api: refused"), "kubectl get --raw /version", id="no connection"),
         pytest.param(NotConfigured("there is no kubeconfig at /x"), "--kubeconfig", id="no kubeconfig"),
     ],
