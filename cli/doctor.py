@@ -45,8 +45,6 @@ UNTOUCHED = (
     ("coordination.k8s.io", "leases"),
 )
 """What no other program has a reason to alter."""
-OLDEST = (1, 30)
-"""The oldest Kubernetes that is supported: docs/reference/support.md."""
 SKEW = timedelta(seconds=5)
 """Between two machines whose clocks are synchronized, with the time that a request takes."""
 NETWORK = "docs/how-to/install.md#private-clusters-and-other-networks"
@@ -71,9 +69,7 @@ class Findings(Report, frozen=True):
         rows = [(STYLES[each.verdict](each.verdict), each.check, each.message) for each in self.findings]
         yield Table(("VERDICT", "CHECK", "FINDING"), rows)
         ways = dict.fromkeys((each.check, each.way_out) for each in self.findings if each.way_out)
-        if ways:
-            yield ""
-            yield Table(("CHECK", "WHAT TO DO"), [*ways])
+        yield Table(("CHECK", "WHAT TO DO"), [*ways])
 
 
 @click.command(cls=Command)
@@ -273,10 +269,6 @@ def _versions(status: Status, answer: Raw | KubeError) -> Finding:
     if isinstance(answer, KubeError):
         return Finding.unread(check, "", answer)
     server = answer["gitVersion"]
-    numbers = server.removeprefix("v").split(".")[:2]
-    if tuple(int(each) for each in numbers if each.isdecimal()) < OLDEST:
-        way_out = "use 1.30 or newer: docs/reference/support.md"
-        return Finding(check, Verdict.WRONG, f"Kubernetes is {server}", way_out)
     if "," in ours:
         way_out = "wait for the upgrade to end, or repeat helm upgrade"
         return Finding(check, Verdict.WARNING, f"programs have different versions: {ours}", way_out)

@@ -133,13 +133,10 @@ class Status(Report, frozen=True):
         for problem in (*self.wrong, *self.unread):
             yield Text.assemble(faint("  ? ") if problem in self.unread else bad("  ! "), problem.what)
             yield faint(f"    {problem.way_out}")
-        yield ""
         columns = ("PROGRAM", "READY", "VERSION", "LEADER")
         yield Table(columns, [self._program(each, now) for each in self.programs])
-        yield ""
         yield _webhook_table(self, now)
         yield Text.assemble("Serving certificate: expires ", _expiry_cell(self.certificate_expires, now))
-        yield ""
         yield Table(
             ("FEATURE", "STATE"),
             [(health.title, self._state(name, now)) for name, health in healths().items()],

@@ -97,11 +97,11 @@ def http_date(moment: datetime) -> str:
     return format_datetime(moment, usegmt=True)
 
 
-def answered(call: Request, version: str = "v1.34.1", date: str = "", forbidden: str = "$^") -> Reply | None:
+def answered(call: Request, date: str = "", forbidden: str = "$^") -> Reply | None:
     """What the fake API server does not serve: its version, reviews of access, the proxy of Services."""
     body: dict[str, Any] | None = None
     if call.path == "/version":
-        body = {"gitVersion": version}
+        body = {"gitVersion": "v1.34.1"}
     elif "accessreviews" in call.path:
         body = {"status": {"allowed": not re.search(forbidden, json.dumps(call.body["spec"]))}}
     elif "/proxy/" in call.path:

@@ -111,7 +111,7 @@ class World:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._refused: list[tuple[str, Reply]] = []
-        self._version, self._forbidden = "v1.34.1", "$^"
+        self._forbidden = "$^"
         self._api = self._made(cli.installed())
 
     def change(self, statement: str) -> None:
@@ -181,8 +181,6 @@ class World:
                 (self._directory / where).write_text(text)
             case "unserved":
                 self._api.unserved = set(rest.split())
-            case "kubernetes":
-                self._version = where
             case "refuse":
                 pattern, code, message = rest.split(" ", 2)
                 self._refused.insert(0, (pattern, refusal(int(code), REASONS[code], message)))
@@ -247,7 +245,7 @@ class World:
         for pattern, reply in self._refused:
             if re.search(pattern, f"{call.method} {call.path}?{call.query.get('fieldSelector', '')}"):
                 return reply
-        return cli.answered(call, self._version, forbidden=self._forbidden)
+        return cli.answered(call, forbidden=self._forbidden)
 
 
 def _written(call: Request) -> str:
