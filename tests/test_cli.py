@@ -17,13 +17,11 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner
-from rich.console import Console
-from rich.table import Table as Grid
 
 from cli.app import COMMANDS, SUMMARIES, drawbridge
 from cli.cluster import Cluster
 from cli.errors import UNREADABLE, unreadable
-from cli.output import Document, Output, Part, Table, bad, duration, fitted, good
+from cli.output import Document, Output, Part, Table, bad, duration
 from cli.session import Command, Session, pass_session
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import stretch, until
@@ -192,21 +190,6 @@ def test_names_are_completed_without_the_import_of_their_commands() -> None:
     assert found[-1] == ""
 
 
-CELLS = [("a", "short"), ("a much longer name", good("green")), ("名前", ""), ("", "x")]
-
-
-@pytest.mark.parametrize("title", ["", "Title"])
-def test_lines_are_those_that_rich_draws(title: str) -> None:
-    drawn, written = io.StringIO(), io.StringIO()
-    grid = Grid("POD", "STATE", box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for row in CELLS:
-        grid.add_row(*row)
-    Console(file=drawn, width=200, no_color=True).print(*filter(None, [title]), grid, sep="\n")
-    Output(file=written).show(ANSWER, lambda _: [Table(("POD", "STATE"), CELLS, title=title)])
-
-    assert [line.rstrip() for line in drawn.getvalue().splitlines()] == written.getvalue().splitlines()
-
-
 def test_a_long_table_on_a_terminal_has_its_colors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     file = io.StringIO()
@@ -217,18 +200,6 @@ def test_a_long_table_on_a_terminal_has_its_colors(monkeypatch: pytest.MonkeyPat
     assert len(lines) == 301
     assert lines[1] == "pod-0     fine"
     assert "\x1b[1;31mgone" in lines[251]
-
-
-@pytest.mark.parametrize(
-    ("natural", "least", "room", "expected"),
-    [
-        pytest.param([4, 30], [4, 6], 20, [4, 16], id="long texts give way"),
-        pytest.param([8, 30, 30], [4, 6, 6], 40, [8, 16, 16], id="what misses little is filled first"),
-        pytest.param([30, 30], [20, 12], 24, [12, 12], id="only then are words broken"),
-    ],
-)
-def test_columns_fit_a_terminal(natural: list[int], least: list[int], room: int, expected: list[int]) -> None:
-    assert fitted(natural, least, room) == expected
 
 
 def test_a_narrow_terminal_breaks_no_word_and_shows_no_empty_column(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,39 +227,7 @@ def test_those_who_view_the_cluster_see_drawbridge(subtests: pytest.Subtests) ->
             assert not {"nodes", "secrets"} & {each.resource for each in given}
 
 
-@helm_needed
-def test_with_ip_reservation_alone_the_controllers_cannot_change_pods() -> None:
-    """As the page says."""
-    pods = {
-        each.verb for each in in_roles(installed("ipReservation"))["controllers"] if each.resource == "pods"
-    }
-
-    assert pods == {"get", "list", "watch"}
-
-
 PODS_POLICY = ("ValidatingAdmissionPolicy", "drawbridge-pods")
-OF_PODS: dict[tuple[str, ...], list[str]] = {
-    ("ipReservation",): [],
-    ("ipReservation", "workloadOptIn"): ["nothing of a pod but whether"],
-    ("ipReservation", "sameAddress"): ["and end a promised one"],
-    ("ipReservation", "standing"): ["nothing of a pod but whether"],
-    ("ipReservation", "workloadOptIn", "elasticity"): ["not change the containers"],
-    ("ipReservation", "workloadOptIn", "openGates: controllers"): ["not change the containers"],
-}
-"""By features, parts of the messages of the policy of pods; there is none for those that change no pod."""
-
-
-@helm_needed
-def test_a_policy_limits_what_the_controllers_change_of_pods(subtests: pytest.Subtests) -> None:
-    for features, messages in OF_PODS.items():
-        policy = installed(*features).get(PODS_POLICY)
-
-        said = [each["message"] for each in policy["spec"]["validations"]] if policy else []
-        with subtests.test("of " + ", ".join(features)):
-            assert bool(said) == bool(messages)
-            assert all(any(each in message for message in said) for each in messages)
-
-
 EGRESS_CHECKS = ("ValidatingAdmissionPolicy", "drawbridge-egress-checks")
 
 
@@ -281,15 +249,6 @@ def test_policies_limit_pods_to_those_that_check_the_egress_of_nodes() -> None:
         ]
         assert len(deletions) == 1, others
         assert "drawbridge.io/egress-check" in deletions[0]
-
-
-@helm_needed
-def test_a_policy_limits_evictions_where_there_are_some() -> None:
-    policy = ("ValidatingAdmissionPolicy", "drawbridge-evictions")
-
-    assert policy not in installed("elasticity")
-    (rule,) = installed("elasticity", "returnHome")[policy]["spec"]["matchConstraints"]["resourceRules"]
-    assert (rule["resources"], rule["operations"]) == (["pods/eviction"], ["CREATE"])
 
 
 @helm_needed

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api.anycast_ip import ADDRESS, CONDITION, TAINT, is_tainted, transitions_of
+from api.anycast_ip import ADDRESS, CONDITION, is_tainted, transitions_of
 from dev.judge.address import JoinsClosed
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most
@@ -79,19 +79,6 @@ def a_node_that_is_given_the_label_later_is_closed_in_the_same_update(fleet: Fle
         assert outside.findings() == []
 
 
-def a_taint_that_is_taken_off_by_hand_stays(fleet: Fleet) -> None:
-    fleet.join("a", instance="")
-    node = fleet.name_of("a")
-    all_off = '{"spec":{"taints":null}}'
-    for command in (
-        ["taint", "node", node, f"{TAINT.key}-"],
-        ["patch", "node", node, "--type=merge", "-p", all_off],
-    ):
-        fleet.lab.kubectl(*command)
-
-        assert is_tainted(fleet.node("a"))
-
-
 def a_node_says_by_a_condition_whether_its_address_is_bound_and_why_not(fleet: Fleet) -> None:
     fleet.join("a")
     fleet.join("b", instance="")
@@ -121,7 +108,6 @@ def readiness(fleet: Fleet, name: str) -> list[str]:
 SCENES: tuple[Callable[[Fleet], None], ...] = (
     a_node_says_by_a_condition_whether_its_address_is_bound_and_why_not,
     a_node_that_is_given_the_label_later_is_closed_in_the_same_update,
-    a_taint_that_is_taken_off_by_hand_stays,
 )
 
 

@@ -19,7 +19,7 @@ from dev.lab.kubeconfig import client_of
 from dev.lab.session import Lab
 from kube.client import Client
 from kube.errors import ApiError
-from kube.resources import NODES, PODS
+from kube.resources import NODES
 from kube.transport import STRATEGIC_PATCH, Typed
 from tests.cluster.stolen_token import faults_in_policies, refusal
 from tests.cluster.workloads import evict_absent
@@ -54,7 +54,6 @@ def lab() -> Iterator[Lab]:
     with running(values=VALUES, calico="both", nodes=2, cloud={}) as up:
         for manifest in VICTIMS:
             up.kubectl("apply", "--filename=-", stdin=json.dumps(manifest))
-        up.client.patch(PODS.sub("status"), "victim", {"status": {"phase": "Running"}}, "default")
         yield up
 
 
@@ -98,13 +97,6 @@ def node(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"zone": "a"}}}
 
 
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "victim", "namespace": "default"},
-    "spec": {**TEMPLATE["spec"], "nodeName": "victim", "tolerations": [{"operator": "Exists"}]},
-}
-"""Its status says that it runs. Nothing takes it away: its node is there, and it tolerates that this is not ready."""
 INGRESS = {
     "apiVersion": "ingressdaemonsets.mumoshu.github.io/v1alpha1",
     "kind": "IngressDaemonSet",
@@ -112,7 +104,6 @@ INGRESS = {
     "spec": {"template": TEMPLATE, "nodeSelector": {"no": "where"}},
 }
 VICTIMS = [
-    POD,
     node("victim"),
     workload("Deployment", "victim"),
     workload("DaemonSet", "victim", nodeSelector={"no": "where"}, **TEMPLATE["spec"]),
@@ -151,14 +142,6 @@ class Attack:
 
 
 ATTACKS = {
-    "run any image in a running pod": Attack(
-        "may not change the containers, deadline",
-        ("patch", "pod", "victim", '--patch={"spec":{"containers":[{"name":"app","image":"evil:1"}]}}'),
-    ),
-    "move a pod to another Service by its labels": Attack(
-        "deadline, labels, owners or finalizers of a pod",
-        merge("pod victim", {"metadata": {"labels": {"app": "bank"}}}),
-    ),
     "delete a node": Attack("super nodes only", ("delete", "node", "victim")),
     "create a node": Attack("super nodes only", CREATE, node("evil")),
     "relabel a node": Attack(
@@ -188,10 +171,6 @@ ATTACKS = {
     ),
     "delete the history of any StatefulSet": Attack(
         NOT_OF_AN_INGRESS, ("delete", "controllerrevision", "victim", IN_KUBE_SYSTEM)
-    ),
-    "create a Role": Attack(
-        'cannot create resource "roles"',
-        ("create", "role", "evil", "--verb=create", "--resource=deployments.apps", IN_KUBE_SYSTEM),
     ),
     "grant its own permissions to others": Attack(
         "nothing but the permissions of health checkers", CREATE, role_binding("controllers", owned=True)
@@ -239,11 +218,6 @@ ATTACKS = {
     "write ConfigMaps of kube-system": Attack(
         "only ConfigMaps with address claims", ("create", "configmap", "evil", IN_KUBE_SYSTEM)
     ),
-    "delete a running pod": Attack("only pods that no node runs", ("delete", "pod", "victim")),
-    "read Secrets with the webhook's token": Attack(
-        "cannot list resource", ("get", "secrets", "-A"), account="webhook"
-    ),
-    "read Secrets with the controllers' token": Attack("cannot list resource", ("get", "secrets", "-A")),
 }
 
 

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +32,6 @@ def shown(lab: Lab, *arguments: str) -> Any:
     result = run(lab, *arguments, "-o", "json")
     assert result.exit_code in (0, 1), result.output
     return json.loads(result.stdout)
-
-
-@contextmanager
-def watched(lab: Lab, directory: Path, *arguments: str) -> Iterator[Callable[[], str]]:
-    """What the command has printed so far with -w; after the block Ctrl-C ends it, with 0 and no word about it."""
-    printed, errors = directory / "printed", directory / "errors"
-    with printed.open("w") as out, errors.open("w") as error:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cli", "--kubeconfig", str(lab.kubeconfig), *arguments, "-w"],
-            cwd=ROOT,
-            stdout=out,
-            stderr=error,
-            # A test that runs in the background was started with it ignored.
-            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-        )
-    try:
-        yield printed.read_text
-        process.send_signal(signal.SIGINT)
-        assert (process.wait(SECONDS), errors.read_text()) == (0, "")
-    finally:
-        process.kill()
-        process.wait()
 
 
 def listed(lab: Lab, namespace: str) -> list[dict[str, Any]]:
@@ -100,21 +71,6 @@ def test_reservations_are_listed_released_and_held(lab: Lab, group: str, redis: 
     names = [each["metadata"]["name"] for each in lab.client.list(GROUPS[group]).items]
     assert not [name for name in names if name.startswith("held-")]
     assert run(lab, "reservations", "release", address, "--yes").exit_code == 1
-
-
-def test_a_status_that_is_watched_shows_what_changes(lab: Lab, redis: str, tmp_path: Path) -> None:
-    """How many are reserved; of those that are released next, it shows a few."""
-    workloads.running_pod(lab, redis, "watched")
-
-    def reserved(printed: str) -> list[int]:
-        return [int(found) for found in re.findall(r'^    "addresses": (\d+)', printed, re.MULTILINE)]
-
-    with watched(lab, tmp_path, "status", "-o", "json") as printed:
-        lab.wait(lambda: reserved(printed()), SECONDS, "the status to be shown")
-        # Pods of tests that ended may be on their way out still.
-        before = max(reserved(printed()))
-        lab.client.delete(PODS, "watched", redis)
-        lab.wait(lambda: max(reserved(printed())) > before, SECONDS, "one more to be shown")
 
 
 def test_a_rollout_is_aborted_and_undone(edge_lab: Lab) -> None:
