@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
+from typing import Any
 
 import click
 
@@ -223,18 +225,22 @@ def _permissions(inventory: Inventory) -> Iterator[Finding]:
     ]
     answers = read({(name, each): partial(inventory.may, each, accounts[name]) for name, each in asked})
     missing = [f"the {program} may not {each}" for (program, each), may in answers.items() if may is False]
-    if refused := next((each for each in answers.values() if isinstance(each, Forbidden)), None):
-        yield Finding(check, Verdict.SKIPPED, f"not asked about: {refused.message}", ALLOW)
-    else:
-        wrong = (Finding(check, Verdict.WRONG, each, "helm upgrade restores its roles") for each in missing)
-        yield from _or_fine(wrong, check, f"all {len(answers)} that were asked about")
-    of_user = [each.located(ours.namespace, group) for each in OF_USER]
+    wrong = (Finding(check, Verdict.WRONG, each, "helm upgrade restores its roles") for each in missing)
+    found = [*wrong, *_unread(check, answers.values())]
+    yield from _or_fine(found, check, f"all {len(answers)} that were asked about")
+    check, of_user = "your permissions", [each.located(ours.namespace, group) for each in OF_USER]
     own = read({each: partial(inventory.may, each) for each in of_user})
+    found = [*_unread(check, own.values())]
     if denied := "; ".join(str(each) for each, may in own.items() if may is False):
         message = f"you may not {denied}: some commands will not work"
-        yield Finding("your permissions", Verdict.WARNING, message, "have an administrator allow it")
-    else:
-        yield Finding("your permissions", Verdict.OK, "enough for all commands")
+        found.append(Finding(check, Verdict.WARNING, message, "have an administrator allow it"))
+    yield from _or_fine(found, check, "enough for all commands")
+
+
+def _unread(check: str, answers: Iterable[Any]) -> Iterator[Finding]:
+    """That some of *answers* are none; one says why."""
+    failed = (each for each in answers if isinstance(each, KubeError))
+    yield from (Finding.unread(check, "", each) for each in islice(failed, 1))
 
 
 def webhooks_of_others(configurations: Sequence[WebhookConfiguration]) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from certs.issue import new_leaf
 from cli.cluster import Cluster
 from cli.doctor import findings, needed
 from cli.installation import CONTROLLERS, WEBHOOK, Access
-from cli.inventory import Inventory
+from cli.inventory import REVIEWS, Inventory
 from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api.calls import refusal
 from kube.connection import configured
@@ -211,6 +211,18 @@ def test_the_lease_that_is_asked_about_is_the_one_of_the_installation() -> None:
     [
         pytest.param("/apis/projectcalico.org/v3", "Calico's API", "wrong", id="Calico's API server is down"),
         pytest.param("/version", "versions", "skipped", id="the version"),
+        pytest.param(
+            f"{REVIEWS}/subjectaccessreviews",
+            "permissions of Drawbridge",
+            "skipped",
+            id="what the programs may do",
+        ),
+        pytest.param(
+            f"{REVIEWS}/selfsubjectaccessreviews",
+            "your permissions",
+            "skipped",
+            id="what the user may do",
+        ),
     ],
 )
 def test_what_the_api_server_does_not_answer_hides_no_other_finding(
