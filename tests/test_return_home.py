@@ -303,6 +303,23 @@ def test_an_eviction_that_a_budget_refuses_is_tried_again_later() -> None:
     assert "disruption budget" in said
 
 
+def test_an_eviction_that_fails_because_of_two_budgets_says_so() -> None:
+    """The API server answers as if it had failed itself."""
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY)
+
+    def fail(review: Any) -> None:
+        if review.subresource == "eviction":
+            raise Denied("This pod has more than one PodDisruptionBudget", 500, "InternalError")
+
+    homes.cluster.api.validate(PODS, fail)
+    homes.run(AFTER + 4 * INTERVAL)
+
+    assert homes.evicted == []
+    [said] = events(homes, "ReturnRefused")
+    assert "more than one PodDisruptionBudget" in said
+
+
 def test_workloads_that_budgets_hold_for_ever_keep_no_other_from_returning() -> None:
     homes = Homes(nodes=fleet(allocatable={"cpu": "40", "pods": "40"}))
     for name in ("a-1", "b-1", "c-1", "d-1"):

@@ -127,13 +127,14 @@ def once_more(before: Failed | None, pod: Pod, after: float, now: datetime) -> F
 class Return:
     """*siblings* are the uids of the workload's pods at the eviction of *request*'s, at that monotonic time.
 
-    *before* are the failures in a row that preceded it.
+    *before* are the failures in a row that preceded it; *doubt* is why it is not known whether it took place.
     """
 
     request: Request
     siblings: frozenset[str]
     at: float
     before: Failed | None = None
+    doubt: str = ""
 
     def replacements(self, members: Iterable[Pod]) -> list[Pod]:
         """Those that the workload got since then."""

@@ -159,6 +159,9 @@ class ReturnReconciler:
             log.info("return ended", **begun.request.pod.metadata.about, outcome=ended.value)
             if ended is Outcome.KEPT:
                 self._postpone(key, settings)
+                if begun.doubt:
+                    why = f"{STAYS} for now: {begun.doubt}"
+                    self._reporter.once(begun.request.pod, "ReturnRefused", why, "Normal")
                 if begun.before:
                     self._failed[key] = begun.before
             elif ended in FAILURES:
@@ -254,15 +257,15 @@ class ReturnReconciler:
         if why or not node:
             self._wait(self._why | {pod.key: why or NO_ROOM})
             return False
-        if (is_evicted := self._evict(current.find(pod.metadata.uid) or pod)) is False:
+        if (doubt := self._evict(current.find(pod.metadata.uid) or pod)) is None:
             return False
         self._evicted_at = self._clock.monotonic()
         before = self._failed.get(pod.key)
         self._failed[pod.key] = once_more(before, pod, settings.after, self._clock.now())
         self._save()
         siblings = frozenset(other.metadata.uid for other in current.pods)
-        self._begun[pod.key] = Return(request, siblings, self._evicted_at, before)
-        if is_evicted:
+        self._begun[pod.key] = Return(request, siblings, self._evicted_at, before, doubt)
+        if not doubt:
             log.info("pod evicted", **pod.metadata.about, node=pod.node_name)
             why = (
                 f"Evicted from {pod.node_name}: local nodes have had room for {settings.after:g} s, for example"
@@ -271,21 +274,21 @@ class ReturnReconciler:
             self._reporter.event(pod, "ReturnsHome", why, "Normal")
         return True
 
-    def _evict(self, pod: Pod) -> bool | None:
-        """That version of it. None when it is unknown whether it was evicted."""
+    def _evict(self, pod: Pod) -> str | None:
+        """That version of it: why it is unknown whether it was evicted, or nothing; None when it was not."""
         at = pod.metadata
         try:
             self._client.evict(at.name, at.namespace, preconditions=at.guard)
         except (Conflict, NotFound):
-            return False
+            return None
         except KubeError as error:
             if isinstance(error, ServerError) or not isinstance(error, ApiError):
-                return None
+                return str(error)
             RETURNS.labels("refused").inc()
             log.warning("eviction refused", **at.about, error=str(error))
             self._reporter.once(pod, "ReturnRefused", f"{STAYS} for now: {error}", "Normal")
-            return False
-        return True
+            return None
+        return ""
 
     def _wait(self, reasons: Mapping[str, str]) -> None:
         """Why each key has no pod evicted now: logged when that changes."""
