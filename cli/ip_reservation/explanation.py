@@ -41,7 +41,6 @@ from cli.ip_reservation.reservations import (
     Stored,
     Unmanaged,
     address_of,
-    counted,
     held_name,
     is_held_by_hand,
     kept_by,
@@ -312,16 +311,12 @@ class Holder(Document, frozen=True):
 
 
 class IPExplanation(Report, frozen=True):
-    """*counted* of *most* reservations are of pods that are gone: beyond that, the oldest is released first."""
-
     ip: str
     summary: str
     reservations: tuple[Reservation, ...]
     promised: tuple[Promised, ...]
     unmanaged: tuple[str, ...]
     holders: tuple[Holder, ...]
-    counted: int
-    most: int
     now: datetime
     events: tuple[Event, ...]
     pool: str
@@ -335,9 +330,6 @@ class IPExplanation(Report, frozen=True):
         yield from hold_lines([self.ip] if self.held else ())
         yield reservation_table(self.reservations)
         yield from lines(self.promised)
-        if self.reservations:
-            counted_of = f"{self.counted} of at most {self.most}"
-            yield f"{counted_of} IPs are reserved for pods that are gone; beyond that, the oldest is released first."
         found, pool = self.assigned, f"Calico's pool {self.pool}"
         if self.assigned_unknown:
             yield f"What Calico has assigned it to is not known: {self.assigned_unknown}"
@@ -394,15 +386,8 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
         )
         for pod in having
     )
-    # On segments, and on pods that it came to: they name their addresses.
-    about = (
-        (
-            *events_of(inventory, None, **{"involvedObject.kind": "IPReservation"}),
-            *events_of(inventory, None, reason="AddressSwapped"),
-        )
-        if segments
-        else ()
-    )
+    # On pods that it came to.
+    about = events_of(inventory, None, reason="AddressSwapped") if segments else ()
     return IPExplanation(
         ip=ip,
         summary=_summary(ip, found, holders, others, held=held),
@@ -412,8 +397,6 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
         ),
         unmanaged=others,
         holders=holders,
-        counted=counted(segments),
-        most=settings.max_count,
         now=now,
         events=latest([each for each in about if ip in each.message.replace(",", " ").split()]),
         pool=pool,
@@ -467,7 +450,6 @@ class PodExplanation(Report, frozen=True):
     ips: tuple[str, ...]
     gated: bool
     annotations: dict[str, str]
-    conditions: dict[str, str]
     now: datetime
     questions: tuple[Question, ...]
     promised: tuple[Promised, ...]
@@ -516,9 +498,6 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
         ips=addresses,
         gated=pod.is_gated,
         annotations={key: value for key, value in pod.metadata.annotations.items() if key.startswith(OURS)},
-        conditions={
-            each.type: ": ".join(filter(None, (each.status, each.reason))) for each in pod.status.conditions
-        },
         now=now,
         questions=tuple(questions_about_pod(present.raw, snapshot)) if present else (),
         promised=tuple(promised(successors, settings, now)),

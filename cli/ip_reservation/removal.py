@@ -48,33 +48,32 @@ NAME = "simulated"
 PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
-class Unreserved(Document, frozen=True):
-    """A pod that goes, and whose IPs are free at once."""
+class Fate(Document, frozen=True):
+    """What becomes of a pod, which has *ips*, and *why*."""
 
     pod: str
     ips: tuple[str, ...]
     why: str
 
-
-class Staying(Document, frozen=True):
-    """A pod that a drain leaves where it is, or that is not removed at the first attempt: a drain tries again."""
-
-    pod: str
-    why: str
+    @staticmethod
+    def of(pod: Pod, why: str) -> Fate:
+        return Fate(pod.key, pod.status.addresses, why)
 
 
 class Removal(Report, frozen=True):
-    """*counted* reservations are of pods that are gone, of at most *most*; *beyond* are released early after this.
+    """IPs of pods that are *not_reserved* are free at once. A drain leaves those that are *kept* where they are, and
+    tries again with those that are *denied* at first.
 
+    *counted* reservations are of pods that are gone, of at most *most*; *beyond* are released early after this.
     *problem* is why no IP is reserved though the feature is on; *unknown* says which conditions could not be evaluated:
     their webhooks are taken to be called.
     """
 
     what: str
     reserved: tuple[Record, ...]
-    not_reserved: tuple[Unreserved, ...]
-    kept: tuple[Staying, ...]
-    denied: tuple[Staying, ...]
+    not_reserved: tuple[Fate, ...]
+    kept: tuple[Fate, ...]
+    denied: tuple[Fate, ...]
     unknown: tuple[str, ...]
     counted: int
     most: int
@@ -293,7 +292,7 @@ def drain_command(session: Session, node: str) -> None:
     inventory = Inventory(session.cluster)
     inventory.get(NODES, node, None, Raw)
     pods = inventory.pods(Selection(field_selector=f"spec.nodeName={node}"))
-    kept = tuple(Staying(pod.key, why) for pod in pods if (why := stays(pod)))
+    kept = tuple(Fate.of(pod, why) for pod in pods if (why := stays(pod)))
     going = [pod for pod in pods if not stays(pod)]
     session.show(replace(removal(inventory, f"Draining node {node}", going, eviction_of), kept=kept))
 
@@ -342,12 +341,10 @@ def removal(
         what=what,
         reserved=reserved,
         not_reserved=tuple(
-            Unreserved(pod.key, pod.status.addresses, ahead.why_not_reserved)
-            for pod, ahead in predicted
-            if not ahead.records
+            Fate.of(pod, ahead.why_not_reserved) for pod, ahead in predicted if not ahead.records
         ),
         kept=(),
-        denied=tuple(Staying(pod.key, " ".join(ahead.denials)) for pod, ahead in predicted if ahead.denials),
+        denied=tuple(Fate.of(pod, " ".join(ahead.denials)) for pod, ahead in predicted if ahead.denials),
         unknown=tuple(dict.fromkeys(each for _, ahead in predicted for each in ahead.unknown)),
         counted=counted(segments),
         most=snapshot.settings.ip_reservation.max_count,

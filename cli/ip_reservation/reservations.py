@@ -10,14 +10,11 @@ from typing import NamedTuple
 import click
 
 from api.ip_reservation import FINISHED
-from api.same_address import is_waited_for
 from calico.reservations import NotServed
 from calico.segment import KIND, RELEASE, IPReservation, Record, canonical, laid_open
-from cli.cluster import attempt
 from cli.errors import Failure, Unreadable
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, duration, good, left, moment, warning
-from cli.pods import Pod
 from cli.session import Commands, Session, pass_session, watch_option
 from controllers.ip_reservation.release_planner import Copy, by_identity, merged
 from kube.errors import AlreadyExists, Conflict, NotFound
@@ -284,7 +281,7 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
         others = [each for each in unmanaged_entries(segments) if not each[0].startswith(HELD)]
         for cidr, (record, _) in by_address(segments).items():
             if address_of(cidr) in named:
-                kept, when = kept_by(cidr, others), _when(inventory, record, settings)
+                kept, when = kept_by(cidr, others), _when(record, settings)
                 still = f"; {kept}, which Drawbridge does not manage, keeps it reserved" if kept else ""
                 say(f"{address_of(cidr)}: the leader releases it {when}{still}")
         for hold in held:
@@ -294,14 +291,12 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
         raise CHANGED from None
 
 
-def _when(inventory: Inventory, record: Record, settings: IPReservationSettings) -> str:
-    pod = f"pod {record.namespace}/{record.pod}"
-    if record.owner_uid and settings.same_address.enabled:
-        found = attempt(lambda: inventory.pod(record.namespace, record.pod))
-        if isinstance(found, Pod) and is_waited_for(record, found):
-            return f"when {pod}, which was promised it, has an IP"
-    is_over = record.ended or not record.uid
-    return f"within {duration(settings.release_period)}" if is_over else f"when {pod} is gone"
+def _when(record: Record, settings: IPReservationSettings) -> str:
+    if record.uid and not record.ended:
+        return f"when pod {record.namespace}/{record.pod} is gone"
+    promised = ", or when the pod that was promised it has an IP"
+    is_promised = record.owner_uid and settings.same_address.enabled
+    return f"within {duration(settings.release_period)}" + (promised if is_promised else "")
 
 
 @reservations.command("hold")

@@ -261,23 +261,18 @@ class Reporter:
         log.info(
             "promised address", ending=ending, address=addresses, former=promise.former, **pod.metadata.about
         )
-        match ending:
-            case Ending.KEPT:
-                message = f"The pod has the address of its predecessor, {addresses}: it is no longer reserved"
-                self._recorder.event(Regarding.pod(**pod.metadata.about), "SameAddress", message)
-                return
-            case Ending.OTHER_ADDRESS:
-                message = (
-                    f"The pod was promised {addresses}, the address of its predecessor,"
-                    " and came up with another one"
-                )
-            case Ending.DROPPED:
-                where = f" on node {node}" if node else ", which no node runs yet,"
-                message = (
-                    f"The pod{where} did not get {addresses}, the address of its predecessor, in time:"
-                    " from now on Calico gives it any address"
-                )
-        self._warn_pod(pod, "SameAddressDropped", message)
+        where = f" on node {node}" if node else ", which no node runs yet,"
+        message = {
+            Ending.KEPT: f"The pod has the address of its predecessor, {addresses}: it is no longer reserved",
+            Ending.OTHER_ADDRESS: f"The pod was promised {addresses}, the address of its predecessor, and came up with"
+            " another one",
+            Ending.DROPPED: f"The pod{where} did not get {addresses}, the address of its predecessor, in time: from now"
+            " on Calico gives it any address",
+        }[ending]
+        if ending is Ending.KEPT:
+            self._recorder.event(Regarding.pod(**pod.metadata.about), "SameAddress", message)
+        else:
+            self._warn_pod(pod, "SameAddressDropped", message)
 
     def promise_not_ended(self, pod: Pod, promise: Promise, error: KubeError) -> None:
         addresses = " and ".join(promise.addresses)

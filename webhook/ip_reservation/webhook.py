@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Protocol
 
 from api.ip_reservation import (
-    ADDRESSES,
     LONGEST_NAME,
     NAME,
     OWNERS,
@@ -23,7 +22,7 @@ from api.ip_reservation import (
     unselected,
 )
 from api.standing import epoch_of
-from calico.segment import NotReserved, Record, canonical
+from calico.segment import NotReserved, Record
 from kube.errors import KubeError, NotFound
 from kube.types import Namespace, Pod
 from settings import IPReservationSettings
@@ -96,7 +95,7 @@ class IPReservationWebhook:
         except (KubeError, NotReserved) as error:
             return self._not_reserved(request, error)
         reserved = ",".join(record.cidr for record in records)
-        return allow(warnings=_warnings(pod), audit={"reserved": reserved})
+        return allow(audit={"reserved": reserved})
 
     def _pod(self, request: Request, deadline: float) -> Pod | None:
         # A delete-collection names no pod: a deletion is judged by the object that it carries.
@@ -189,17 +188,6 @@ def _require_stored(pod: Record) -> None:
     for field, value in {"namespace": pod.namespace, "name": pod.pod, "uid": pod.uid}.items():
         if not NAME_STORED.fullmatch(value):
             raise ReviewError(f"request.oldObject is no stored pod: metadata.{field} is {value!r}")
-
-
-def _warnings(pod: Pod | None) -> tuple[str, ...]:
-    """For the addresses of *pod* that are not reserved."""
-    addresses = pod.status.addresses if pod else ()
-    unusable = [address for address in addresses[:ADDRESSES] if not canonical(address)]
-    warnings = tuple(f"{address!r} is no IP address and is not reserved" for address in unusable)
-    if len(addresses) > ADDRESSES:
-        surplus = f"status.podIPs has {len(addresses)} addresses: only the first {ADDRESSES} are reserved"
-        return *warnings, surplus
-    return warnings
 
 
 def _name(request: Request) -> str:
