@@ -211,6 +211,10 @@ class Usage:
     def free(self) -> int:
         return self.addresses - self.assigned - self.reserved
 
+    @property
+    def figures(self) -> tuple[int, int, int, int]:
+        return self.addresses, self.assigned, self.reserved, self.free
+
 
 def usage_of(whole: Range, assigned: Assigned, reserved: Sequence[Range]) -> Usage:
     """Of the addresses of *whole*; no address is in two of *reserved*."""
@@ -237,6 +241,7 @@ class Pool:
     """
 
     name: str
+    cidr: str
     range: Range
     usage: Usage
     room: int
@@ -254,6 +259,7 @@ def pools_of(
     return [
         Pool(
             pool.metadata.name,
+            pool.spec.cidr,
             whole,
             usage_of(whole, assigned, everything),
             usage_of(whole, assigned, of_others).free,

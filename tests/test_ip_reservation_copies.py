@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.release_planner import by_identity, merged
+from controllers.ip_reservation.release_planner import Copy, by_identity, merged
 from tests.factories import NOW, ago, record, segment
 
 
@@ -41,6 +41,27 @@ def test_the_lesser_copy_is_dropped_of_two_that_say_the_same(
         assert (first.segment, last.segment) == (lesser, greater)
         assert first.is_covered_by(last, goes=False)
         assert not last.is_covered_by(first, goes=True)
+
+
+@pytest.mark.parametrize(
+    ("held", "other", "covered", "covered_when_it_goes"),
+    [
+        pytest.param(record(asked=NOW), record(), False, True, id="asked later"),
+        pytest.param(record(), record(asked=NOW), True, True, id="asked before"),
+        pytest.param(record(at=NOW), record(asked=ago(seconds=1)), False, True, id="first asked later"),
+        pytest.param(record(ended=NOW), record(), False, False, id="ended"),
+        pytest.param(record(ended=NOW), record(ended=NOW), True, True, id="ended at the same time"),
+        pytest.param(record(ended=ago(seconds=1)), record(ended=NOW), False, False, id="ended before"),
+        pytest.param(record(), record(ended=NOW), True, True, id="not ended"),
+    ],
+)
+def test_a_copy_is_dropped_only_when_the_greater_one_says_as_much(
+    held: Record, other: Record, covered: bool, covered_when_it_goes: bool
+) -> None:
+    lesser, greater = Copy(in_segment(held, "a"), held), Copy(in_segment(other, "b"), other)
+
+    assert lesser.is_covered_by(greater, goes=False) is covered
+    assert lesser.is_covered_by(greater, goes=True) is covered_when_it_goes
 
 
 def test_copies_together_say_what_came_first_and_what_was_asked_last() -> None:

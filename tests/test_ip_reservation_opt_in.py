@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -190,25 +189,3 @@ def test_a_namespace_that_is_selected_has_its_pods_reconciled(kind: str) -> None
     assert not [*observe(None, Namespace(ObjectMeta(name="other")))]
     assert not [*observe(selected, selected), *observe(selected, None)]
     assert [*observe(None, selected)] == ["redis/a"]
-
-
-@each_kind
-@pytest.mark.parametrize(
-    ("value", "annotations", "reconciled"),
-    [
-        pytest.param("true", {}, True, id="to be copied"),
-        pytest.param("true", {RESERVE: "false"}, False, id="that says it itself"),
-        pytest.param(None, {RESERVE: "true", RESERVE_FROM: "x=true"}, True, id="to be removed"),
-        pytest.param(None, {}, False, id="of a workload that says nothing"),
-        pytest.param("maybe", {}, False, id="of a workload that says nothing we know"),
-    ],
-)
-def test_a_pod_that_comes_or_changes_is_reconciled_where_something_is_to_be_copied(
-    kind: str, value: str | None, annotations: Mapping[str, str], reconciled: bool
-) -> None:
-    world = World()
-    world.workload(kind, value)
-    pod = world.pod(kind, metadata={"annotations": annotations})
-    for old, new in [(None, pod), (pod, pod)]:
-        assert bool([*world.reconciler.pod_changed(old, new)]) == reconciled
-    assert not [*world.reconciler.pod_changed(pod, None)]

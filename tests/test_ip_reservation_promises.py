@@ -257,26 +257,6 @@ def test_nothing_that_may_be_promised_is_released_while_the_api_server_does_not_
     assert world.reservations.held == ["10.0.0.1/32"]
 
 
-def test_reads_of_pods_take_a_bounded_time_and_what_is_not_read_stays() -> None:
-    held = [
-        former(f"10.0.0.{each}/32", uid=f"uid-{each}", pod=f"redis-{each}", ended=ago(hours=1))
-        for each in range(9)
-    ]
-    world = World(segment(*held))
-
-    def slow(call: Any) -> None:
-        if "/pods/" in call.path:
-            world.seconds.advance(1.0)
-
-    world.api.fault = slow
-    world.release.reconcile("")
-    assert len(world.reservations.held) == 7
-
-    for _ in range(4):
-        world.release.reconcile("")
-    assert world.reservations.held == []
-
-
 def test_a_promise_is_not_dropped_by_an_old_view_of_a_pod_that_has_its_address_by_now() -> None:
     world = World(segment(former()))
     world.stale = {"redis-0": world.pod()}

@@ -229,12 +229,6 @@ def served_in_v1(raw: dict[str, Any]) -> Iterator[tuple[FakeAPI, Reservations]]:
         yield api, Reservations(server.client())
 
 
-def test_a_segment_that_was_written_in_the_other_group_is_ours_with_its_records() -> None:
-    with served_in_v1(as_calico_stores_it()) as (_, reservations):
-        (seen,) = reservations.list()
-    assert (seen.ours, seen.records) == (True, (FIRST,))
-
-
 def test_a_write_leaves_no_hidden_copy_that_would_win_over_it() -> None:
     with served_in_v1(as_calico_stores_it()) as (api, reservations):
         written = reservations.write(*reservations.list(), [FIRST, SECOND], timeout=1)

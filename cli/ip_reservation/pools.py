@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
-from calico.pools import (
-    BLOCKS,
-    POOLS,
-    Assigned,
-    IPAMBlock,
-    IPPool,
-    block_of,
-    overlap,
-    range_of,
-    reserved_ranges,
-    usage_of,
-)
+from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, block_of, overlap, pools_of, range_of
 from calico.reservations import GROUPS
 from calico.segment import IPReservation
 from cli.errors import unreadable
@@ -60,14 +49,16 @@ def headroom(
             (),
             f"neither of {' and '.join(GROUPS)} serves Calico's {'pools' if pools is None else 'blocks'}",
         )
-    assigned, reserved = Assigned(map(block_of, blocks)), reserved_ranges(segments)
-    going, found = [range_of(each) for each in set(reserving)], []
-    for pool in pools:
-        if (whole := pool.range) is not None:
-            usage = usage_of(whole, assigned, reserved)
-            counts = usage.addresses, usage.assigned, usage.reserved, usage.free
-            to_be_reserved = sum(overlap(each, whole) is not None for each in going)
-            found.append(Headroom(pool.metadata.name, pool.spec.cidr, *counts, to_be_reserved))
+    going = [range_of(each) for each in set(reserving)]
+    found = (
+        Headroom(
+            pool.name,
+            pool.cidr,
+            *pool.usage.figures,
+            sum(overlap(each, pool.range) is not None for each in going),
+        )
+        for pool in pools_of(pools, [block_of(each) for each in blocks], segments)
+    )
     return tuple(found), ""
 
 

@@ -157,9 +157,7 @@ class Reporter:
             for gauge in POOL_GAUGES:
                 gauge.remove(name)
         for pool in pools:
-            usage = pool.usage
-            values = usage.addresses, usage.assigned, usage.reserved, usage.free
-            for gauge, value in zip(POOL_GAUGES, values, strict=True):
+            for gauge, value in zip(POOL_GAUGES, pool.usage.figures, strict=True):
                 gauge.labels(pool.name).set(value)
         self._pools = names
 
