@@ -212,25 +212,6 @@ def test_what_is_not_tls_is_dropped_and_reported(server: Server) -> None:
     server.call().close()
 
 
-def test_beyond_its_limit_the_server_sheds_at_once_and_closes(server: Server) -> None:
-    busy = [server.tls() for _ in range(3)]
-    for sock in busy:
-        sock.sendall(post(review(nap=2.5)))
-    until(lambda: is_shed(server))
-    assert [read_response(sock).status for sock in busy] == [200] * 3
-
-
-def is_shed(server: Server) -> bool:
-    sock = server.tls()
-    sock.sendall(post(review()))
-    answer = read_response(sock)
-    return (
-        answer.status == 503
-        and (answer.headers["Retry-After"], answer.connection) == ("1", "close")
-        and is_closed(sock, within=2)
-    )
-
-
 @pytest.mark.parametrize("kept", [False, True], ids=["new connection", "idle connection"])
 def test_the_wait_for_a_thread_is_part_of_the_callers_timeout(directory: Path, kept: bool) -> None:
     with serving(directory, IN_FLIGHT="9", LIMITS='{"first": 60, "request": 60}') as server:
