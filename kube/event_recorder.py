@@ -8,8 +8,9 @@ on one object the rest is dropped, so that a loop cannot flood etcd.
 
 from __future__ import annotations
 
+import math
 import socket
-from collections import deque
+from collections import Counter as Count
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -79,8 +80,8 @@ class Series:
 
     event_name: str
     first: datetime
-    last_at: float
-    count: int = 1
+    last_at: float = 0.0
+    count: int = 0
 
 
 class EventCorrelator:
@@ -88,33 +89,20 @@ class EventCorrelator:
 
     def __init__(self) -> None:
         self._series: dict[Note, Series] = {}
-        self._written: dict[Regarding, deque[float]] = {}
+        """In the order of last_at."""
+        self._written, self._window_began = Count[Regarding](), -math.inf
 
     def enter(self, note: Note, at: datetime, now: float) -> Series | None:
         """The series to write; None when its object has had too many Events."""
-        self._forget_before(now - WINDOW)
-        series = self._series.pop(note, None)
-        if series is None:
-            series = Series(_event_name(note.regarding), at, now)
-        else:
-            series.count, series.last_at = series.count + 1, now
-        self._series[note] = series  # at the end: they are in the order of last_at
-        written = self._written.setdefault(note.regarding, deque())
-        if len(written) >= BURST:
-            return None
-        written.append(now)
-        return series
-
-    def _forget_before(self, then: float) -> None:
-        for note, series in list(self._series.items()):
-            if series.last_at > then:
-                break
-            del self._series[note]
-        for regarding, written in list(self._written.items()):
-            while written and written[0] <= then:
-                written.popleft()
-            if not written:
-                del self._written[regarding]
+        while (oldest := next(iter(self._series), None)) and self._series[oldest].last_at <= now - WINDOW:
+            del self._series[oldest]
+        series = self._series.pop(note, None) or Series(_event_name(note.regarding), at)
+        series.count, series.last_at = series.count + 1, now
+        self._series[note] = series
+        if now - self._window_began >= WINDOW:
+            self._written, self._window_began = Count[Regarding](), now
+        self._written[note.regarding] += 1
+        return series if self._written[note.regarding] <= BURST else None
 
 
 class EventRecorder:
