@@ -105,21 +105,6 @@ class Addresses(Report, frozen=True):
     quotas_read_at: datetime | None = None
     announcing: tuple[Announcing, ...] = ()
 
-    @property
-    def usual(self) -> float | None:
-        """The median of the seconds in which nodes opened; None when none is known."""
-        from statistics import median  # which takes as long to load as the list to read
-
-        return median(self._times) if self._times else None
-
-    @property
-    def slowest(self) -> float | None:
-        return max(self._times, default=None)
-
-    @property
-    def _times(self) -> list[float]:
-        return [each.opened_after for each in self.addresses if each.opened_after is not None]
-
     def parts(self, now: datetime) -> Iterator[Part]:
         columns = ("NODE", "IP", "ID", "STATE", "AGE", "OPENED AFTER", "INSTANCE", "RELEASED WITH THE NODE")
         rows = [_row(each, now) for each in self.addresses]

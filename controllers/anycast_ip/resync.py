@@ -142,8 +142,9 @@ class Orphans:
         if self._sources.claims.has_unmanaged:
             log.warning("search for orphans skipped", reason="there are claims of another cluster")
             return
-        # A report is not worth another call.
-        addresses = inventory.read() if settings.mode == "release" else list(inventory.addresses.values())
+        if settings.mode == "release":  # a report is not worth another call
+            inventory.refresh()
+        addresses = inventory.addresses.values()
         claims = self._sources.claims.claims
         nodes = self._sources.nodes.read_all()  # last: a node that came meanwhile is among them
         if not nodes:

@@ -75,14 +75,11 @@ class Inventory:
         self.quotas: Sequence[Quota] = ()
         self.released = set[str]()
 
-    def read(self) -> list[Address]:
-        """As far as the cloud's index of tags knows. CloudError."""
-        return self.cloud.addresses_tagged(CLUSTER_UUID, [self.cluster_uuid])
-
     def refresh(self) -> None:
+        """As far as the cloud's index of tags knows. CloudError."""
         self.is_wanted = False
         try:
-            found, now = self.read(), self._clock()
+            found, now = self.cloud.addresses_tagged(CLUSTER_UUID, [self.cluster_uuid]), self._clock()
         except CloudError as error:
             self.error = error
             raise
