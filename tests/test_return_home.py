@@ -9,6 +9,7 @@ import pytest
 
 from api.elasticity import BURST, DO_NOT_DISRUPT, PLACEMENT, RETURN_HOME, SAFE_TO_EVICT, never_returns
 from controllers.elasticity.return_home import reconciler
+from controllers.elasticity.return_home.planner import MOST
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
 from dev.fake_api import Denied
 from kube.resources import PODS, STATEFUL_SETS
@@ -92,6 +93,12 @@ def test_a_replacement_that_goes_to_a_super_node_again_makes_the_workload_wait_t
     pauses = [later - earlier for earlier, later in pairwise(times)]
     assert [round(pause / AFTER) for pause in pauses] == [2, 4, 8]
     assert "next return" in events(homes, "ReturnFailed")[0]
+
+    for _ in range(3):
+        homes.clock.advance(20 * AFTER)
+        homes.run(2 * AFTER)
+    assert len(homes.evicted) == MOST
+    assert "5 failures in a row" in events(homes, "ReturnFailed")[-1]
 
 
 def test_a_replacement_that_does_not_become_ready_gives_its_place_to_another_workload() -> None:
