@@ -17,7 +17,7 @@ from cloud.errors import Throttled, Unavailable, kind_of
 from controllers.controller import Clock
 from controllers.ingress_daemonset.detachment import BackendsByNode
 from controllers.ingress_daemonset.object_cache import LoadBalancerCache
-from controllers.ingress_daemonset.weights import CloudEdge, WeightReconciler, WeightStore
+from controllers.ingress_daemonset.weights import WeightReconciler, WeightStore
 from controllers.workqueue import PENDING, WorkQueue
 from dev.fake_api import NAMESPACES
 from dev.lab.cloud import Knobs
@@ -123,9 +123,16 @@ class ClbLeader(Leader):
         timing = Timing(self.clock, self.clock.advance, lambda: 0.0)
         calls = Caller(self.cloud, 1.0, Timeouts(4, 2), self._check, timing=timing)  # type: ignore[arg-type]
         self.store = WeightStore(api.fenced(self._check, math.inf), "drawbridge")
-        edge = CloudEdge(lambda: LoadBalancers(calls), self.store, lambda key: None)
-        queue = WorkQueue("weights", clock=self.clock)
-        self.weights = WeightReconciler(edge, self.cache, self.known, lambda: self.settings.clb, queue, clock)
+        queue, seen = WorkQueue("weights", clock=self.clock), (self.cache, self.known)
+        self.weights = WeightReconciler(
+            lambda: LoadBalancers(calls),
+            self.store,
+            lambda _: None,
+            *seen,
+            lambda: self.settings.clb,
+            queue,
+            clock,
+        )
 
     def backends(self, resource: IngressDaemonSet, names: Sequence[str]) -> BackendsByNode:
         return self.known.of(resource, names) if self.known else {}

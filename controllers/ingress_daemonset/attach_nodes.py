@@ -18,11 +18,12 @@ import structlog
 
 from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS, KIND, NODE_LABEL, PAUSED_UNTIL
 from api.ingress_daemonset.types import IngressDaemonSet, suspended_until
+from controllers.ingress_daemonset.children import Child
 from controllers.ingress_daemonset.detachment import NodeChanges, attach_deployment, attach_node_for_all
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import DEPLOYMENTS, NODES, Resource
-from kube.types import ObjectMeta, Value, key_of, rfc3339
+from kube.types import ObjectMeta, key_of, rfc3339
 from runtime import time, utc_now
 from settings.values import seconds
 from telemetry import logs
@@ -45,12 +46,6 @@ class Patience:
     settle: float = 10.0
     leader: float = 120.0
     all: float = 180.0
-
-
-class Marked(Value, frozen=True):
-    """A Deployment, a Node, or an IngressDaemonSet."""
-
-    metadata: ObjectMeta = ObjectMeta()
 
 
 @dataclass(frozen=True)
@@ -105,9 +100,9 @@ def suspend_all(client: Client, now: datetime) -> bool:
 def detached(client: Client) -> list[Detached]:
     """KubeError."""
     deployments = [
-        each.metadata for each in client.list(DEPLOYMENTS, type=Marked, label_selector=NODE_LABEL).items
+        each.metadata for each in client.list(DEPLOYMENTS, type=Child, label_selector=NODE_LABEL).items
     ]
-    nodes = [each.metadata for each in client.list(NODES, type=Marked).items]
+    nodes = [each.metadata for each in client.list(NODES, type=Child).items]
     ours = [each for each in deployments if each.controller and each.controller.kind == KIND]
     on_deployments = ((each, attach_deployment(each.annotations)) for each in ours)
     found = [
@@ -137,10 +132,10 @@ def release_all(client: Client) -> None:
             _patch(client, INGRESS_DAEMONSETS, each.metadata, finalizers=others)
 
 
-def _ingress_daemonsets(client: Client) -> list[Marked]:
+def _ingress_daemonsets(client: Client) -> list[Child]:
     """None where their CRD is not installed."""
     try:
-        return client.list(INGRESS_DAEMONSETS, type=Marked).items
+        return client.list(INGRESS_DAEMONSETS, type=Child).items
     except NotFound:
         return []
 

@@ -106,10 +106,8 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         queue = WorkQueue("ingress_daemonset", pauses=PAUSES)
         reconciler = Reconciler(cache, writer, readers, reporter, ours, CLOCK)
         enqueue_changes(cache, queue, reconciler.pace)
-        controllers, queue_all = (
-            [Controller(queue, reconciler.reconcile)],
-            [lambda: enqueue_all(cache, queue)],
-        )
+        controllers = [Controller(queue, reconciler.reconcile)]
+        queue_all = [lambda: enqueue_all(cache, queue)]
         if settings().ingress_daemonset.clb.enabled:
             # Only then the cloud's libraries are loaded.
             weights = import_module("controllers.ingress_daemonset.weights")

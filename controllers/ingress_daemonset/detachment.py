@@ -356,12 +356,8 @@ class Detachment:
         """When the last grace ends; None while one has not begun."""
         if self.deployment_unmarked or self.node_unmarked:
             return None
-        rolling, writes, ends, on_node = (
-            self.rolling,
-            self.writes,
-            [LONG_AGO],
-            target("Node", self.node.metadata),
-        )
+        rolling, writes, ends = self.rolling, self.writes, [LONG_AGO]
+        on_node = target("Node", self.node.metadata)
         if (annotation := rolling.deployment_annotation) and (mark := self.deployment_mark):
             ends.append(after(writes.began(mark.at, self.target), annotation.grace_period_seconds))
         if (mark := self.node_mark) and (rolling.node_annotation or rolling.labels_node):

@@ -77,11 +77,8 @@ def access(resource: IngressDaemonSet, cluster_role: str) -> list[dict[str, Any]
 
 
 def _daemon_set(resource: IngressDaemonSet, port: int, given: HealthChecker) -> dict[str, Any]:
-    name, rolling = (
-        deployment_name(resource.metadata.name, str(port)),
-        resource.spec.update_strategy.rolling_update,
-    )
-    labels = {FOR: name}
+    name = deployment_name(resource.metadata.name, str(port))
+    labels, rolling = {FOR: name}, resource.spec.update_strategy.rolling_update
     # The load balancer sends a node nothing while its health checker is replaced: as many at a time as may be off.
     limit = rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes
     pace = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": limit if is_some(limit) else 1}}
@@ -201,11 +198,8 @@ def plan_health_checkers(
 
 def _daemon_set_changes(held: Workload, desired: dict[str, Any], drift: Drift) -> Iterable[Action]:
     """Unlike a Deployment, a DaemonSet gets no new generation for its annotations."""
-    old, wanted, now = (
-        baseline_of(held.metadata.annotations) or Baseline(),
-        digest(desired),
-        held.metadata.generation,
-    )
+    old = baseline_of(held.metadata.annotations) or Baseline()
+    wanted, now = digest(desired), held.metadata.generation
     if drift.calls_for_update:
         asked = rewritten(Baseline(wanted, generation=now + 1), drift, old, held.spec_digest)
         annotations = {"annotations": annotations_of(asked)}

@@ -78,11 +78,8 @@ class BalancerSnapshot:
 
     def node_of(self, backend: Backend) -> str:
         """The node whose backend it is, under its present name, or was when it is gone; empty for others'."""
-        found, known = (
-            self._by_identity.get(backend.instance or backend.address),
-            self.memory.get(backend.key),
-        )
-        return found or (known.node if known else "")
+        found = self._by_identity.get(backend.instance or backend.address)
+        return found or (known.node if (known := self.memory.get(backend.key)) else "")
 
     def knows(self, node: str) -> bool:
         """Whether its backends can be recognized."""

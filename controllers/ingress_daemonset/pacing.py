@@ -6,7 +6,7 @@ for another template.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -415,10 +415,8 @@ class Canary:
         if any(each.in_flight for each in self.observed) or self.begins:
             return None
         done = len(self.observed) - len(self.lacking)
-        reason, text = (
-            Progressing.CANARY_PAUSED,
-            f"canary: {done} of {self.size} nodes are updated and in service",
-        )
+        reason = Progressing.CANARY_PAUSED
+        text = f"canary: {done} of {self.size} nodes are updated and in service"
         if not self.matches:
             return reason, f"canary: no node has the labels of its nodeSelector; {PROMOTED_BY_HAND}"
         if not self.size:
@@ -525,22 +523,16 @@ class Waves:
 
         A NotReady node that has not begun holds up no wave: it is updated when it is Ready, or after all others.
         """
-        rolling = (
-            value for value, nodes in self.groups.items() if any(each.phase in ROLLING for each in nodes)
-        )
-        return self._holding_up or tuple(rolling)
+        return self._holding_up or self._with(lambda each: each.phase in ROLLING)
 
     @cached_property
     def _holding_up(self) -> tuple[str, ...]:
         """Those of them that are so without NotReady nodes that have not begun."""
-        return tuple(
-            value
-            for value, nodes in self.groups.items()
-            if any(
-                each.phase in ROLLING and (each.node.ready or each.phase is not Phase.OUTDATED)
-                for each in nodes
-            )
-        )
+        begun = {*ROLLING} - {Phase.OUTDATED}
+        return self._with(lambda each: each.phase in (ROLLING if each.node.ready else begun))
+
+    def _with(self, is_so: Callable[[NodeRollout], bool]) -> tuple[str, ...]:
+        return tuple(value for value, nodes in self.groups.items() if any(map(is_so, nodes)))
 
     @property
     def current(self) -> str | None:

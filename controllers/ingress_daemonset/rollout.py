@@ -175,10 +175,8 @@ def departure(snapshot: Snapshot, held: Workload, *, exists: bool) -> Departure:
     if mark is None or not mark.leaving or (mark.key and mark.key not in annotations):
         changes = detach_deployment(annotations, annotation, now, leaving=True)
         return replace(found, action=change("Deployment", held.metadata, {"annotations": changes}))
-    began, weighed = (
-        snapshot.writes.began(mark.at, target("Deployment", held.metadata)),
-        weights.grace_period_seconds if weights else 0,
-    )
+    began = snapshot.writes.began(mark.at, target("Deployment", held.metadata))
+    weighed = weights.grace_period_seconds if weights else 0
     weightless = (after(each.detached_since, weighed) for each in backends if each.detached_since)
     safe_at = max([after(began, grace), *weightless])
     if safe_at > now:

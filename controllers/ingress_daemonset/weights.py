@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache as cached
 
 import msgspec
@@ -105,28 +105,25 @@ SOON, PERIOD = 1.0, 5.0
 INSTANCE = re.compile(r"ins-[0-9a-z]+")
 
 
-@dataclass(frozen=True)
-class CloudEdge:
-    """*cloud* connects, or raises a CloudError; *changed* gets the keys of IngressDaemonSets to reconcile."""
-
-    cloud: Callable[[], LoadBalancers]
-    store: WeightStore
-    changed: Callable[[str], None]
-
-
 class WeightReconciler:
-    """*known* is what it finds out."""
+    """*cloud* connects, or raises a CloudError; *changed* gets the keys of IngressDaemonSets to reconcile.
+
+    *known* is what it finds out.
+    """
 
     def __init__(
         self,
-        edge: CloudEdge,
+        cloud: Callable[[], LoadBalancers],
+        store: WeightStore,
+        changed: Callable[[str], None],
         cache: ObjectCache,
         known: LoadBalancerCache,
         settings: Callable[[], CLBSettings],
         queue: WorkQueue,
         clock: Clock = CLOCK,
     ) -> None:
-        self._edge, self._cache, self._known = edge, cache, known
+        self._cloud, self._store, self._changed = cloud, store, changed
+        self._cache, self._known = cache, known
         self._settings, self._queue, self._clock = settings, queue, clock
 
     @property
@@ -136,7 +133,7 @@ class WeightReconciler:
     def enqueue_all(self) -> None:
         """KubeError."""
         used = {name for each in self._cache.list("IngressDaemonSet") for name in load_balancers(each)}
-        for each in sorted(used.union(self._edge.store.load_balancers())):
+        for each in sorted(used.union(self._store.load_balancers())):
             self._queue.add(each)
 
     def enqueue(self, resource: IngressDaemonSet) -> None:
@@ -148,7 +145,7 @@ class WeightReconciler:
         """Seconds until it is read again; None while only nodes without pods are detached, or none. LeadershipLost."""
         detached, attached = self._wanted(load_balancer)
         try:
-            memory = self._edge.store.memory(load_balancer)
+            memory = self._store.memory(load_balancer)
             if detached or attached or memory:
                 return self._weigh(load_balancer, memory, detached, attached)
         except Stopping:
@@ -162,14 +159,14 @@ class WeightReconciler:
     def _weigh(
         self, load_balancer: str, memory: FormerWeights, detached: Set[str], attached: Set[str]
     ) -> float | None:
-        cloud, store = self._edge.cloud(), self._edge.store
+        cloud = self._cloud()
         backends = cloud.backends(load_balancer)
         now = self._clock.now()
         known = {each.name: _identity(each) for each in self._cache.list("Node")}
         seen = BalancerSnapshot(backends, memory, known, detached, attached, self._serving(load_balancer))
         planned = plan_weights(seen, now)
         if planned.memory != memory:
-            store.put(load_balancer, planned.memory)
+            self._store.put(load_balancer, planned.memory)
         if planned.weights:
             cloud.set_weights(load_balancer, planned.weights)
             log.info("weights written", load_balancer=load_balancer, backends=len(planned.weights))
@@ -237,7 +234,7 @@ class WeightReconciler:
     def _publish(self, load_balancer: str, nodes: Mapping[str, NodeBackends]) -> None:
         if self._known.put(load_balancer, nodes):
             for each in self._users(load_balancer):
-                self._edge.changed(key_of(each.metadata))
+                self._changed(key_of(each.metadata))
 
     def _users(self, load_balancer: str) -> Iterator[IngressDaemonSet]:
         found: list[IngressDaemonSet] = [*self._cache.list("IngressDaemonSet")]
@@ -264,8 +261,12 @@ def reconciler_of(
     """One whose queue gets all load balancers, and those that others change."""
     store = WeightStore(context.client, context.namespace)
     queue = WorkQueue("ingress_daemonset_weights", pauses=PAUSES)
-    edge = CloudEdge(_connection(context, settings), store, changed)
-    reconciler = WeightReconciler(edge, cache, known, lambda: settings().ingress_daemonset.clb, queue)
+    cloud = _connection(context, settings)
+
+    def ours() -> CLBSettings:
+        return settings().ingress_daemonset.clb
+
+    reconciler = WeightReconciler(cloud, store, changed, cache, known, ours, queue)
     enqueue_changes(cache, queue.add)
     context.wait_for(reconciler.enqueue_all, PAUSES, "former weights")
     return reconciler
