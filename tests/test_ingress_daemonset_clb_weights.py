@@ -52,13 +52,6 @@ def known(weight: int = 10, *, ago: timedelta = SECOND, restored: timedelta | No
     }
 
 
-def test_a_weight_is_remembered_before_0_is_written() -> None:
-    planned = plan_weights(seen(backend(7), backend(5, "ins-2")), NOW)
-
-    assert planned.memory == {FIRST_KEY: FormerWeight("n1", 7, NOW)}
-    assert planned.weights == {backend(7): 0}
-
-
 @pytest.mark.parametrize(
     ("found", "is_its"),
     [
@@ -96,13 +89,6 @@ def test_what_is_left_to_restore_is_not_forgotten() -> None:
 
     assert len(planned.weights) == AT_ONCE
     assert planned.memory.keys() == old.keys()
-
-
-def test_a_restoration_is_remembered_before_it_is_written_and_repeated_until_it_is_read() -> None:
-    planned = plan_weights(seen(backend(0), memory=known(), detached=False), NOW)
-
-    assert planned.weights == {backend(0): 10}
-    assert planned.memory[FIRST_KEY].restored == NOW
 
 
 @pytest.mark.parametrize(("ago", "is_kept"), [(LATE, True), (LATE + SECOND, False)], ids=["young", "old"])
@@ -143,12 +129,6 @@ def test_a_load_balancer_without_nodes_confirms_nothing() -> None:
 
     assert "has no backend that is a node of the cluster" in found["n1"].detach_doubt
     assert not none["n1"].detach_doubt
-
-
-def test_a_node_waits_for_its_weights_although_nothing_but_the_memory_names_it() -> None:
-    found = dict(summed_up("lb-1", seen(backend(0), memory=known(), detached=False), {}, NOW))
-
-    assert found["n1"].attach_doubt == "weights at load balancer lb-1 are not restored"
 
 
 def test_backends_that_get_traffic_are_to_be_healthy() -> None:

@@ -284,19 +284,6 @@ def with_canary(pause: Raw) -> Leader:
     return outdated(*NAMES[:5], rolling=rolling)
 
 
-def test_the_pause_after_a_canary_is_foreseen_as_it_happens() -> None:
-    here = with_canary({"durationSeconds": 300})
-    ahead = foreseen(here)
-    happened = Rollout(here).run()
-
-    assert [len(wave) for wave in ahead.waves] == [1, 2, 2]
-    assert ahead.pause
-    assert ahead.pause.seconds == 300
-    for foretold, real in zip(ahead.steps, happened, strict=True):
-        assert foretold.node == real.node
-        assert abs(real.begins_at - foretold.begins_at) < timedelta(seconds=10)
-
-
 def test_a_canary_that_a_person_promotes_takes_no_time_in_a_forecast() -> None:
     ahead = foreseen(with_canary({}))
 

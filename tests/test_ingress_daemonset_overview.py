@@ -273,17 +273,6 @@ def test_no_end_is_said_of_a_rollout_whose_node_takes_far_longer() -> None:
     assert "estimatedEnd" not in rolling.rollout
 
 
-def test_the_first_rollout_is_estimated_from_its_graces_and_corrected_on_the_way() -> None:
-    rolling = Rolling(*(f"n{number}" for number in range(8)), pods=90)
-    rolling.roll_out()
-    rolling.play(lambda: rolling.rollout["nodesLeft"] <= 4)
-    estimated = at(rolling.rollout["estimatedEnd"])
-    rolling.finish()
-
-    took = rolling.world.now - at(rolling.history[0]["startedAt"])
-    assert abs(estimated - rolling.world.now) <= took * 0.2
-
-
 def test_what_nobody_knows_is_not_estimated() -> None:
     rolling = Rolling("n1", "n2", "n3")
     for name in ("n1", "n2"):
