@@ -91,6 +91,13 @@ def test_what_is_left_to_restore_is_not_forgotten() -> None:
     assert planned.memory.keys() == old.keys()
 
 
+def test_a_restoration_is_remembered_before_it_is_written_and_repeated_until_it_is_read() -> None:
+    planned = plan_weights(seen(backend(0), memory=known(), detached=False), NOW)
+
+    assert planned.weights == {backend(0): 10}
+    assert planned.memory[FIRST_KEY].restored == NOW
+
+
 @pytest.mark.parametrize(("ago", "is_kept"), [(LATE, True), (LATE + SECOND, False)], ids=["young", "old"])
 @pytest.mark.parametrize("is_there", [True, False], ids=["restored", "deregistered"])
 def test_a_weight_is_forgotten_when_no_0_can_arrive_any_more(

@@ -288,8 +288,7 @@ def test_a_canary_that_a_person_promotes_takes_no_time_in_a_forecast() -> None:
     ahead = foreseen(with_canary({}))
 
     assert [len(wave) for wave in ahead.waves] == [1, 2, 2]
-    assert ahead.pause
-    assert ahead.pause.seconds is None
+    assert [each.seconds for each in ahead.pauses] == [None]
     assert ahead.left == ()
 
 
@@ -301,7 +300,7 @@ def test_a_canary_that_was_promoted_before_has_no_pause_ahead() -> None:
     here.play(lambda: len(here.updated()) == 3)
 
     ahead = forecast(here.world.snapshot(), Pace(PODS))
-    assert (len(ahead.steps), ahead.pause) == (3, None)
+    assert (len(ahead.steps), ahead.pauses) == (3, ())
 
 
 def test_a_node_that_has_its_pods_again_is_trusted_in_time_though_the_status_does_not_say_so_yet() -> None:

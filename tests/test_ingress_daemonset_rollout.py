@@ -214,6 +214,14 @@ def test_a_leader_whose_clock_is_behind_gives_back_what_it_has_not_touched() -> 
     assert (here.updated(), here.off()) == ({"n1"}, set())
 
 
+def test_a_cordoned_node_waits_while_as_many_as_allowed_are_updated() -> None:
+    here = begun("n1", "n2", rolling=detaching(1))
+    here.nodes["n2"]["spec"]["unschedulable"] = True
+    here.turn()
+
+    assert here.off() == {"n1"}
+
+
 def test_a_pause_lets_an_update_that_has_begun_end() -> None:
     here = begun("n1", "n2", rolling=detaching(1))
     here.later(10)

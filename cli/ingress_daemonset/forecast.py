@@ -79,16 +79,11 @@ class Rollout(Report, frozen=True):
             empty="No node has to be updated.",
             wide=1,
         )
-        if ahead.pause:
-            began, seconds = _after(ahead.pause.begins_at, now), ahead.pause.seconds
+        for pause in ahead.pauses:
             goes_on = "with drawbridge rollout promote, and the time until then is not counted"
-            if seconds is not None:
-                goes_on = f"after {duration(seconds)}"
-            yield f"After {began}, it is paused for its canary: it goes on {goes_on}."
-        for paused in ahead.wave_pauses:
-            wave = f"wave {paused.wave}" if paused.wave else f"the wave of nodes without {paused.label}"
-            began = _after(paused.begins_at, now)
-            yield f"After {began}, {wave} is complete: the next one begins after {duration(paused.seconds)}."
+            if pause.seconds is not None:
+                goes_on = f"after {duration(pause.seconds)}"
+            yield f"After {_after(pause.begins_at, now)}, {pause.after} is complete: it goes on {goes_on}."
         if ahead.remaining:
             more = count_of(ahead.remaining, "more node follows", "more nodes follow")
             yield f"{more} in the same way; the time for that is estimated."

@@ -34,7 +34,7 @@ from controllers.ingress_daemonset.detachment import holders_of
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.health_checks import HealthCheckers
 from controllers.ingress_daemonset.nodes import NodeRollout, why
-from controllers.ingress_daemonset.pacing import promoted, stored_canary
+from controllers.ingress_daemonset.pacing import promoted, stored_canary, wave_name
 from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.rollout import Snapshot, budget
 from controllers.ingress_daemonset.status import Pace
@@ -207,20 +207,11 @@ class Left:
 
 @dataclass(frozen=True)
 class Pause:
-    """After the canary; without *seconds*, a person promotes it, which takes no time here."""
+    """*after* the canary or a wave; without *seconds*, a person promotes the canary, which takes no time here."""
 
+    after: str
     begins_at: datetime
     seconds: int | None = None
-
-
-@dataclass(frozen=True)
-class WavePause:
-    """After the wave of the nodes with a value of *label*; empty is that of those without."""
-
-    label: str
-    wave: str
-    begins_at: datetime
-    seconds: int
 
 
 @dataclass(frozen=True)
@@ -237,8 +228,7 @@ class Forecast:
     left: tuple[Left, ...] = ()
     remaining: int = 0
     ends_at: datetime | None = None
-    pause: Pause | None = None
-    wave_pauses: tuple[WavePause, ...] = ()
+    pauses: tuple[Pause, ...] = ()
 
     @property
     def waves(self) -> tuple[tuple[Step, ...], ...]:
@@ -310,8 +300,7 @@ class _Record:
     canary: CanaryStatus | None
     """At first: one that was promoted by then has no pause ahead."""
     rollouts: tuple[NodeRollout, ...] = ()
-    pause: Pause | None = None
-    wave_pauses: tuple[WavePause, ...] = ()
+    _pauses: dict[Pause, None] = field(default_factory=dict)
     _steps: dict[str, Step] = field(default_factory=dict)
 
     def note_pauses(self, resource: IngressDaemonSet) -> None:
@@ -321,12 +310,11 @@ class _Record:
         if canary and canary != self.canary and canary.complete_since and canary.promoted_at:
             is_by_hand = canary.promoted_by == Promotion.BY_HAND
             lasts = canary.promoted_at - canary.complete_since
-            self.pause = Pause(canary.complete_since, None if is_by_hand else round(lasts.total_seconds()))
+            seconds = None if is_by_hand else round(lasts.total_seconds())
+            self._pauses[Pause("the canary", canary.complete_since, seconds)] = None
         if wanted and waves and waves.completed_at:
-            seconds = wanted.pause.duration_seconds
-            found = WavePause(wanted.by_label, waves.current or "", waves.completed_at, seconds)
-            if found not in self.wave_pauses:
-                self.wave_pauses = (*self.wave_pauses, found)
+            name, seconds = wave_name(wanted.by_label, waves.current or ""), wanted.pause.duration_seconds
+            self._pauses[Pause(name, waves.completed_at, seconds)] = None
 
     def note(self, rollouts: tuple[NodeRollout, ...], now: datetime) -> None:
         self.rollouts = rollouts
@@ -362,4 +350,4 @@ class _Record:
     def _forecast(self) -> Forecast:
         limit = budget(self.rollouts[0].resource, len(self.rollouts)) if self.rollouts else 0
         steps = tuple(sorted(self._steps.values(), key=lambda step: (step.begins_at, step.node)))
-        return Forecast(len(self.rollouts), limit, steps, pause=self.pause, wave_pauses=self.wave_pauses)
+        return Forecast(len(self.rollouts), limit, steps, pauses=(*self._pauses,))

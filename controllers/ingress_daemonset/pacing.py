@@ -609,18 +609,13 @@ class Waves:
         """What is waited for in a pause; None outside."""
         if self.current is None or self.pause_ends_at is None or self.pause_ends_at <= now:
             return None
-        following = f"{self._name(self._ahead[0])} begins at {rfc3339(self.pause_ends_at)}"
-        return f"{self._name(self.current)} is complete; {following}"
+        done, following = (wave_name(self.wanted.by_label, each) for each in (self.current, self._ahead[0]))
+        return f"{done} is complete; {following} begins at {rfc3339(self.pause_ends_at)}"
 
     @property
     def _ahead(self) -> list[str]:
         """The unfinished waves, the current one first."""
         return sorted(self.unfinished, key=lambda each: each != self.current)
-
-    def _name(self, value: str) -> str:
-        if value == UNLABELLED:
-            return f"the wave of the nodes without {self.wanted.by_label}"
-        return f"wave {value}"
 
 
 def waves_of(resource: IngressDaemonSet, version: Version, rollouts: Sequence[NodeRollout]) -> Waves | None:
@@ -636,6 +631,10 @@ def waves_of(resource: IngressDaemonSet, version: Version, rollouts: Sequence[No
     if (stored.digest, stored.label) != (version.template, wanted.by_label):
         stored = WavesStatus()
     return Waves(wanted, version.template, {value: tuple(groups[value]) for value in ordered}, stored)
+
+
+def wave_name(label: str, value: str) -> str:
+    return f"the wave of the nodes without {label}" if value == UNLABELLED else f"wave {value}"
 
 
 def value_of(rollout: NodeRollout, label: str) -> str:
