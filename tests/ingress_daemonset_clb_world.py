@@ -123,15 +123,9 @@ class ClbLeader(Leader):
         timing = Timing(self.clock, self.clock.advance, lambda: 0.0)
         calls = Caller(self.cloud, 1.0, Timeouts(4, 2), self._check, timing=timing)  # type: ignore[arg-type]
         self.store = WeightStore(api.fenced(self._check, math.inf), "drawbridge")
-        queue, seen = WorkQueue("weights", clock=self.clock), (self.cache, self.known)
+        cloud, queue = LoadBalancers(calls), WorkQueue("weights", clock=self.clock)
         self.weights = WeightReconciler(
-            lambda: LoadBalancers(calls),
-            self.store,
-            lambda _: None,
-            *seen,
-            lambda: self.settings.clb,
-            queue,
-            clock,
+            lambda: cloud, self.store, lambda _: None, self.cache, self.known, queue
         )
 
     def backends(self, resource: IngressDaemonSet, names: Sequence[str]) -> BackendsByNode:

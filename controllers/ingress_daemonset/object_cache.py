@@ -38,7 +38,7 @@ class LoadBalancerCache:
     """Safe to use from any thread."""
 
     def __init__(self, settings: Callable[[], CLBSettings], clock: Clock = CLOCK) -> None:
-        self._settings, self._clock = settings, clock
+        self.settings, self.clock = settings, clock
         self._known: dict[str, tuple[Mapping[str, NodeBackends], float]] = {}
         """By load balancer and node, since a time on the clock."""
         self._lock = threading.Lock()
@@ -47,18 +47,18 @@ class LoadBalancerCache:
         """Whether it differs from what was known."""
         before = self.nodes(load_balancer)
         with self._lock:
-            self._known[load_balancer] = nodes, self._clock.monotonic()
+            self._known[load_balancer] = nodes, self.clock.monotonic()
         return before != nodes
 
     def nodes(self, load_balancer: str) -> Mapping[str, NodeBackends]:
         """What still counts."""
         with self._lock:
             nodes, at = self._known.get(load_balancer, ({}, 0.0))
-        return nodes if self._clock.monotonic() - at <= OLD else {}
+        return nodes if self.clock.monotonic() - at <= OLD else {}
 
     def of(self, resource: IngressDaemonSet, names: Iterable[str]) -> BackendsByNode:
         """For those of *names* of which something is known; a load balancer that is not allowed is so for all."""
-        namespace, clb = resource.metadata.namespace, self._settings()
+        namespace, clb = resource.metadata.namespace, self.settings()
         found: dict[str, tuple[NodeBackends, ...]] = {}
         for each in load_balancers(resource):
             nodes = self.nodes(each)

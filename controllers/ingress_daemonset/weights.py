@@ -23,7 +23,7 @@ from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet, load_balancers
 from cloud.client import LoadBalancers, caller
 from cloud.errors import CloudError
-from controllers.controller import CLOCK, Clock, Controller
+from controllers.controller import Controller
 from controllers.ingress_daemonset.children import Target, Workload
 from controllers.ingress_daemonset.detachment import NodeBackends, deployment_mark_of
 from controllers.ingress_daemonset.load_balancers import (
@@ -44,7 +44,7 @@ from kube.client import Client
 from kube.errors import Backoff, KubeError
 from kube.store import Store
 from kube.types import ConfigMap, key_of
-from settings import CLBSettings, Settings
+from settings import Settings
 
 KEY = "weights.json"
 PREFIX = "drawbridge-weights-"
@@ -118,13 +118,10 @@ class WeightReconciler:
         changed: Callable[[str], None],
         cache: ObjectCache,
         known: LoadBalancerCache,
-        settings: Callable[[], CLBSettings],
         queue: WorkQueue,
-        clock: Clock = CLOCK,
     ) -> None:
         self._cloud, self._store, self._changed = cloud, store, changed
-        self._cache, self._known = cache, known
-        self._settings, self._queue, self._clock = settings, queue, clock
+        self._cache, self._known, self._queue = cache, known, queue
 
     @property
     def controller(self) -> Controller:
@@ -161,7 +158,7 @@ class WeightReconciler:
     ) -> float | None:
         cloud = self._cloud()
         backends = cloud.backends(load_balancer)
-        now = self._clock.now()
+        now = self._known.clock.now()
         known = {each.name: _identity(each) for each in self._cache.list("Node")}
         seen = BalancerSnapshot(backends, memory, known, detached, attached, self._serving(load_balancer))
         planned = plan_weights(seen, now)
@@ -199,7 +196,9 @@ class WeightReconciler:
 
     def _may_use(self, resource: IngressDaemonSet, load_balancer: str) -> bool:
         metadata = resource.metadata
-        return not metadata.deletion_timestamp and self._settings().allows(load_balancer, metadata.namespace)
+        return not metadata.deletion_timestamp and self._known.settings().allows(
+            load_balancer, metadata.namespace
+        )
 
     def _uses(self, held: Workload, load_balancer: str) -> bool:
         """Whether its IngressDaemonSet detaches nodes from *load_balancer*, and may."""
@@ -262,11 +261,7 @@ def reconciler_of(
     store = WeightStore(context.client, context.namespace)
     queue = WorkQueue("ingress_daemonset_weights", pauses=PAUSES)
     cloud = _connection(context, settings)
-
-    def ours() -> CLBSettings:
-        return settings().ingress_daemonset.clb
-
-    reconciler = WeightReconciler(cloud, store, changed, cache, known, ours, queue)
+    reconciler = WeightReconciler(cloud, store, changed, cache, known, queue)
     enqueue_changes(cache, queue.add)
     context.wait_for(reconciler.enqueue_all, PAUSES, "former weights")
     return reconciler
