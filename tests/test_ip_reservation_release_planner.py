@@ -299,21 +299,6 @@ def test_every_record_is_kept_or_released_and_none_early(
             assert life is not TERMINATING
 
 
-@given(situations(), st.integers(1, 3))
-def test_what_finished_displaces_nothing_else(
-    situation: tuple[list[IPReservation], Pods], count: int
-) -> None:
-    segments, pods = situation
-
-    def displaced(cause: Cause, **limits: int) -> set[str]:
-        config = settings(**{"maxCount": 100, "maxFinished": 100} | limits)
-        changes = plan(segments, pods, config, NOW)
-        return {each.key for change in changes for each, why in change.released if why is cause}
-
-    assert displaced(Cause.COUNT, maxCount=count) == displaced(Cause.COUNT, maxCount=count, maxFinished=count)
-    assert displaced(Cause.COUNT, maxFinished=count) == displaced(Cause.FINISHED, maxCount=count) == set()
-
-
 def test_an_entry_that_a_hand_broke_is_written_away() -> None:
     whole = segment(record(ended=ago(minutes=1)))
     broken = replace(

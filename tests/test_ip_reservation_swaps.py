@@ -138,40 +138,29 @@ def test_an_address_that_was_released_before_its_time_is_reported_until_that() -
     assert world.comes(pod("kafka-1", ip=ADDRESS)) == ["AddressSwapped"]
 
 
+SUCCESSOR = pod(ip=ADDRESS, metadata={"annotations": {SAME_ADDRESS_FROM: f'former=["{ADDRESS}"]'}})
+
+
 @pytest.mark.parametrize(
-    "held",
+    ("held", "there", "excused"),
     [
-        pytest.param(segment(gone(ended=None)), id="was given back"),
-        pytest.param(segment(gone(ended=ago(minutes=40))), id="was over"),
-        pytest.param(segment(gone(), release=ADDRESS), id="was released by hand"),
+        pytest.param(segment(gone(ended=None)), pod(), (), id="was given back"),
+        pytest.param(segment(gone(ended=ago(minutes=40))), pod(), (), id="was over"),
+        pytest.param(segment(gone(), release=ADDRESS), pod(), (), id="was released by hand"),
+        # As that of a pod that ended by itself, or went with its owner, though it was reserved ahead.
+        pytest.param(segment(gone()), pod(), ["uid-redis-0"], id="need not stay"),
+        pytest.param(segment(gone(uid="former")), SUCCESSOR, (), id="its own successor had in between"),
     ],
 )
-def test_nothing_is_reported_for_a_record_that(held: IPReservation) -> None:
-    world = World(held)
-    world.addresses.observe(None, pod())
+def test_nothing_is_reported_for_a_record_that(held: IPReservation, there: Pod, excused: list[str]) -> None:
+    world = World(held, pods=[there])
+    for uid in excused:
+        world.caches.claims.decide(uid, stays=False)
+    world.addresses.observe(None, there)
     world.change(held, None)
-    world.addresses.observe(pod(), None)
-    world.settings = world.settings.model_copy(update={"duration": 36000.0})
-
-    assert world.comes(OTHER) == []
-
-
-def test_nothing_is_reported_for_a_pod_whose_address_was_not_to_stay_reserved() -> None:
-    """As one that ended by itself, or went with its owner, though it was reserved ahead."""
-    world = World(held := segment(gone()))
-    world.caches.claims.decide("uid-redis-0", stays=False)
-    world.change(held, None)
-
-    assert world.comes(OTHER) == []
-
-
-def test_nothing_is_reported_for_an_address_that_its_own_successor_had_in_between() -> None:
-    former = gone(uid="former")
-    asked = {SAME_ADDRESS_FROM: f'former=["{ADDRESS}"]'}
-    successor = pod(ip=ADDRESS, metadata={"annotations": asked})
-    world = World(held := segment(former), pods=[successor])
-    world.change(held, None)
+    world.addresses.observe(there, None)
     world.cached.clear()
+    world.settings = world.settings.model_copy(update={"duration": 36000.0})
 
     assert world.comes(OTHER) == []
 

@@ -297,12 +297,17 @@ def test_what_a_segment_has_no_room_for_is_written_though_a_write_hangs(
     monkeypatch.setattr(ledger_module, "ENTRIES", 2)
     store = Held()
     subject = ledger(store)
-    tickets = [_Ticket([numbered(n)], later(), Future(), time.monotonic()) for n in range(3)]
+    first, *tickets = [_Ticket([numbered(n)], later(), Future(), time.monotonic()) for n in range(4)]
+    subject._queue([first])  # after which both writers wait for another request
+    store.permits.release()
+    assert store.begun.acquire(timeout=30)
+    until(lambda: not (first.waits or subject._writing))
     subject._queue(tickets)
     for _ in range(WRITERS):
         assert store.begun.acquire(timeout=30)  # while the one before is not done
     store.permits.release(WRITERS)
-    assert {each.done.result(timeout=30).metadata.name for each in tickets} == set(store.objects)
+    written = {each.done.result(timeout=30).metadata.name for each in (first, *tickets)}
+    assert written == set(store.objects)
 
 
 def test_no_write_is_repeated_when_all_of_its_requests_are_withdrawn() -> None:
