@@ -10,10 +10,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 
+import features
 from tests import kubeconfigs
 
 pytestmark = pytest.mark.slow
@@ -37,47 +39,26 @@ COPIED = (*PRODUCT, "cli", "charts", "deploy", "tests", "dev", "wsgi.py", "featu
 
 @dataclass(frozen=True)
 class Feature:
-    """*own* folders are deleted with what has its name in the programs; *fast* are some of its *tests*.
-
-    *commands* are those of `drawbridge` that go with it.
-    """
+    """*own* folders are deleted with what has its name in the programs; *fast* are some of its *tests*."""
 
     tests: tuple[str, ...]
     fast: tuple[str, ...]
-    paths: tuple[str, ...]
-    commands: tuple[str, ...]
     own: tuple[str, ...] = ()
 
 
 FEATURES = {
     "ip_reservation": Feature(
-        tests=("ip_reservation*", "cluster_reads"),
-        fast=("ip_reservation", "ip_reservation_*planner"),
-        commands=("reservations", "explain pod", "explain ip", "simulate drain", "simulate delete"),
-        paths=("/validate/pods/ip-reservation", "/mutate/pods/same-address"),
+        tests=("ip_reservation*", "cluster_reads"), fast=("ip_reservation", "ip_reservation_*planner")
     ),
-    "anycast_ip": Feature(
-        tests=("anycast_*",),
-        fast=("anycast_plan*", "anycast_webhook"),
-        commands=("addresses", "explain node", "simulate join"),
-        paths=("/mutate/nodes/anycast-ip", "/mutate/bindings/anycast-ip", "/mutate/bindings/anycast-ip-wait"),
-    ),
+    "anycast_ip": Feature(tests=("anycast_*",), fast=("anycast_plan*", "anycast_webhook")),
     "elasticity": Feature(
         tests=("elasticity_*",),
         fast=("elasticity_gate", "elasticity_placement", "elasticity_rules", "elasticity_switches"),
-        commands=("elasticity", "simulate scale"),
-        paths=("/mutate/pods/elasticity", "/mutate/daemonsets/elasticity"),
     ),
     "ingress_daemonset": Feature(
-        own=("healthchecker",),
         tests=("ingress_daemonset_*", "healthchecker*"),
         fast=("ingress_daemonset_crd", "ingress_daemonset_desired", "healthchecker"),
-        commands=("rollout", "explain ingressdaemonset", "simulate rollout"),
-        paths=(
-            "/mutate/ingressdaemonsets",
-            "/validate/ingressdaemonsets",
-            "/validate/evictions/ingress-daemonset",
-        ),
+        own=("healthchecker",),
     ),
 }
 
@@ -167,6 +148,7 @@ class Copy:
     def __init__(self, directory: Path, missing: str) -> None:
         self.directory, self.missing = directory, missing
         self.others = {name: feature for name, feature in FEATURES.items() if name != missing}
+        self.rows = [row for row in features.FEATURES if row.name in self.others]
         repository(directory)
         deleted = FEATURES[missing]
         rows = directory / "features.py"
@@ -201,7 +183,7 @@ def test_both_programs_start_with_the_other_features(copy: Copy) -> None:
     found: dict[str, Any] = json.loads(started.stdout)
 
     assert found["failed"] == {}
-    assert found["paths"] == sorted(path for feature in copy.others.values() for path in feature.paths)
+    assert found["paths"] == sorted(resolve_name(path) for row in copy.rows for path in row.paths)
     assert found["controllers"] == sorted(["certificates", *copy.others])
 
 
@@ -210,7 +192,9 @@ def test_the_command_has_those_of_the_other_features(copy: Copy) -> None:
     assert ran.returncode == 0, ran.stderr
     found: dict[str, Any] = json.loads(ran.stdout)
 
-    others = {name for feature in copy.others.values() for name in feature.commands}
+    others = {name for row in copy.rows for name in row.commands}
+    others |= {f"explain {kind}" for row in copy.rows for kind in row.explains}
+    others |= {f"simulate {name}" for row in copy.rows for name in row.simulates}
     general = {"status", "explain", "simulate", "doctor", "dashboard", "convert-values", "completion"}
     assert {*found["names"]} == general | others
     assert {name for name, code in found["codes"].items() if code} == set()
