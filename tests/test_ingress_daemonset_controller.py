@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import timedelta
 from typing import Any
 
@@ -9,9 +10,11 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
+from api.health_checks import SCHEDULED
 from api.ingress_daemonset import KIND, NODE_LABEL
 from api.ingress_daemonset.status import RolloutStatus, Status
-from api.ingress_daemonset.types import IngressDaemonSet
+from controllers.ingress_daemonset import weights
+from controllers.ingress_daemonset.children import Target
 from controllers.ingress_daemonset.controller import (
     NotServed,
     enqueue_changes,
@@ -28,7 +31,7 @@ from kube.errors import Unreachable
 from kube.types import Condition
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
-from tests.ingress_daemonset_leader import DETACHING, Api, Leader, with_nodes
+from tests.ingress_daemonset_leader import Api, with_nodes
 from tests.ingress_daemonset_world import UID, resource
 
 
@@ -92,16 +95,21 @@ def test_a_workload_leads_to_its_own_owner() -> None:
 
 
 def test_a_mark_of_our_own_queues_its_load_balancers_though_no_watch_brings_it() -> None:
-    here, queued = Leader(with_nodes("n1", rolling=DETACHING)), list[IngressDaemonSet]()
-    here.settle()
-    here.retemplate("proxy:2")
-    here.reconciler.after_write = queued.append
-    here.look()
+    api = with_nodes("n1", rolling={"setWeightToDetach": {"loadBalancers": ["lb-1"]}})
+    api.put("Deployment", owned())
+    api.deliver()
+    cache, queued = ObjectCache(api, api.informers), list[str]()
+    weights.enqueue_changes(cache, queued.append)
+    queued.clear()
+    stored = copy.deepcopy(api.objects["Deployment", "edge/web-n1"])
+    mark = {SCHEDULED: '{"at":"2026-01-02T03:04:05Z"}'}
+    stored["metadata"] |= {"annotations": mark, "resourceVersion": "1000000"}
 
-    assert here.off() == {"n1"}
-    assert [each.metadata.name for each in queued] == ["web"]
-    here.look()
-    assert len(queued) == 1
+    cache.take_in(Target("Deployment", "edge", "web-n1"), msgspec.Raw(msgspec.json.encode(stored)))
+    assert queued == ["lb-1"]
+
+    cache.forget(Target("Deployment", "edge", "web-n1"), stored["metadata"].get("uid", ""))
+    assert queued == ["lb-1", "lb-1"]
 
 
 class Away:

@@ -103,16 +103,14 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
             Reader(submit_read, context.stop, partial(announcements, client), lambda _: PERIOD),
             Reader(submit_query, context.stop, measuring, lambda query: query.interval),
         )
-        queue = WorkQueue("ingress_daemonset", pauses=PAUSES)
         reconciler = Reconciler(cache, writer, readers, reporter, ours, CLOCK)
-        enqueue_changes(cache, queue, reconciler.pace)
-        controllers = [Controller(queue, reconciler.reconcile)]
-        queue_all = [lambda: enqueue_all(cache, queue)]
+        main = Controller(WorkQueue("ingress_daemonset", pauses=PAUSES), reconciler.reconcile)
+        enqueue_changes(cache, main.queue, reconciler.pace)
+        controllers, queue_all = [main], [lambda: enqueue_all(cache, main.queue)]
         if settings().ingress_daemonset.clb.enabled:
             # Only then the cloud's libraries are loaded.
             weights = import_module("controllers.ingress_daemonset.weights")
-            at_load_balancers = weights.reconciler_of(context, cache, known, settings, queue.add)
-            reconciler.after_write = at_load_balancers.enqueue
+            at_load_balancers = weights.reconciler_of(context, cache, known, settings, main.queue.add)
             controllers.append(at_load_balancers.controller)
             queue_all.append(at_load_balancers.enqueue_all)
         resync = Resync(ours, queue_all)
@@ -229,8 +227,6 @@ class Reconciler:
         self._cache, self._writer, self._readers, self._reporter = cache, writer, readers, reporter
         self._settings, self._clock = settings, clock
         self._last: dict[str, LastReconcile] = {}
-        self.after_write: Callable[[IngressDaemonSet], None] = lambda _: None
-        """What follows the writes for an IngressDaemonSet, which no watch brings."""
 
     def pace(self, key: str) -> float:
         """Seconds from a change of *key* to its reconcile."""
@@ -255,8 +251,7 @@ class Reconciler:
         last.took = self._clock.monotonic() - began
         PLAN_SECONDS.observe(last.took)
         are_asked = questions_of(planned).are_within(asked)
-        if learned := self._writer.run(resource.metadata, planned.steps):
-            self.after_write(resource)
+        learned = self._writer.run(resource.metadata, planned.steps)
         self._reporter.altered(resource.metadata, planned.altered, lambda each: self._explain(resource, each))
         dues = (
             self.pace(key) if learned else None,

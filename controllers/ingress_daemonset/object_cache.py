@@ -128,8 +128,14 @@ class ObjectCache:
         self.backends = backends
         self._unlabelled: dict[Target, tuple[Any, float]] = {}
         self._lock = threading.Lock()
+        self._handlers: dict[Kind, list[Callable[[Any | None, Any | None], None]]] = {}
         for kind in LABELS:
             informers[kind].add_index(NAMESPACE, lambda held: [held.metadata.namespace])
+
+    def on_change(self, kind: Kind, handler: Callable[[Any | None, Any | None], None]) -> None:
+        """Call *handler* with (old, new) of each change, also of those that we write: informers leave these out."""
+        self._handlers.setdefault(kind, []).append(handler)
+        self.informers[kind].on_change(handler)
 
     def get(self, target: Target) -> Any | None:
         return self.informers[target.kind].get(target.key) or self._unlabelled.get(target, (None,))[0]
@@ -164,20 +170,28 @@ class ObjectCache:
     def take_in(self, target: Target, raw: msgspec.Raw) -> ObjectMeta:
         """Remember the API server's answer; its metadata."""
         label, held = LABELS.get(target.kind), DECODERS[target.kind](raw)
+        before = self.get(target)
         with self._lock:
             self._unlabelled.pop(target, None)
             if label is None or label in held.metadata.labels:
                 self.informers[target.kind].wrote(raw)
             else:
                 self._unlabelled[target] = (held, self._clock())
+        self._changed(target, before)
         metadata: ObjectMeta = held.metadata
         return metadata
 
     def forget(self, target: Target, uid: str) -> None:
         """The API server says that the object of this *uid* is gone."""
+        before = self.get(target)
         with self._lock:
             self._unlabelled.pop(target, None)
         self.informers[target.kind].forget(target.key, uid)
+        self._changed(target, before)
+
+    def _changed(self, target: Target, before: Any | None) -> None:
+        for handler in self._handlers.get(target.kind, ()):
+            handler(before, self.get(target))
 
     def read(self, target: Target) -> None:
         """Ask the API server. KubeError: what is known stays."""

@@ -133,11 +133,6 @@ class WeightReconciler:
         for each in sorted(used.union(self._store.load_balancers())):
             self._queue.add(each)
 
-    def enqueue(self, resource: IngressDaemonSet) -> None:
-        """Of which we have written an object: no watch brings that."""
-        for each in load_balancers(resource):
-            self._queue.add(each)
-
     def reconcile(self, load_balancer: str) -> float | None:
         """Seconds until it is read again; None while only nodes without pods are detached, or none. LeadershipLost."""
         detached, attached = self._wanted(load_balancer)
@@ -257,7 +252,7 @@ def reconciler_of(
     settings: Callable[[], Settings],
     changed: Callable[[str], None],
 ) -> WeightReconciler:
-    """One whose queue gets all load balancers, and those that others change."""
+    """One whose queue gets all load balancers, and those that change."""
     store = WeightStore(context.client, context.namespace)
     queue = WorkQueue("ingress_daemonset_weights", pauses=PAUSES)
     cloud = _connection(context, settings)
@@ -299,8 +294,8 @@ def enqueue_changes(cache: ObjectCache, enqueue: Callable[[str], None]) -> None:
         for each in load_balancers(resource) if resource else ():
             enqueue(each)
 
-    cache.informers["IngressDaemonSet"].on_change(on_resource)
-    cache.informers["Deployment"].on_change(on_deployment)
+    cache.on_change("IngressDaemonSet", on_resource)
+    cache.on_change("Deployment", on_deployment)
 
 
 def _decides(resource: IngressDaemonSet) -> tuple[object, ...]:
