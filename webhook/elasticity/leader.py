@@ -13,9 +13,8 @@ import structlog
 
 from kube.client import Client
 from kube.errors import KubeError
-from kube.lease_spec import LeaseSpec, Observed, expired_for, first_seen, observe
+from kube.lease_spec import Observed, expired_for, first_seen, observe, spec_of
 from kube.resources import LEASES
-from kube.types import Value
 from runtime import threading, time, utc_now
 from settings import ElasticitySettings, LeaderElection
 from webhook.admission import Webhook
@@ -28,10 +27,6 @@ REFRESH = 5.0
 READ_TIMEOUT = 1.0
 
 log = structlog.stdlib.get_logger(__name__)
-
-
-class _Lease(Value, frozen=True):
-    spec: LeaseSpec = LeaseSpec()
 
 
 def webhooks(replica: Replica) -> Sequence[Webhook]:
@@ -77,8 +72,11 @@ class LeaseReader:
 
     def _read(self, election: LeaderElection, deadline: float) -> None:
         """A Lease that cannot be read says nothing: what was known before stays."""
+        name, namespace = election.resource_name, election.resource_namespace
+        timeout = min(READ_TIMEOUT, max(0.1, deadline - self._clock()))
         try:
-            spec = self._spec(election, min(READ_TIMEOUT, max(0.1, deadline - self._clock())))
+            # One that is not there is expired as soon as it is seen.
+            spec = spec_of(self._client.find(LEASES, name, namespace, timeout=timeout) or {})
         except (KubeError, msgspec.ValidationError) as error:
             log.warning("leader lease not read", lease=election.resource_name, error=str(error))
         else:
@@ -90,8 +88,3 @@ class LeaseReader:
                 self._observed = observe(self._observed, spec, now)
                 self._absence = expired_for(self._observed, now)
         self._next_read = self._clock() + max(REFRESH, 2 * election.retry_period)
-
-    def _spec(self, election: LeaderElection, timeout: float) -> LeaseSpec:
-        name, namespace = election.resource_name, election.resource_namespace
-        found = self._client.find(LEASES, name, namespace, type=_Lease, timeout=timeout)
-        return found.spec if found else LeaseSpec()  # expired as soon as it is seen
