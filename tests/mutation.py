@@ -40,8 +40,7 @@ TARGETS = {
     "controllers/elasticity/room.py": [
         "tests/test_elasticity_placement.py",
         "tests/test_elasticity_fit.py",
-        "tests/test_elasticity_gpus.py",
-        "tests/test_elasticity_tiers.py",
+        "tests/test_elasticity_subnets.py",
         "tests/test_elasticity_failover.py",
         "tests/test_elasticity_wishes.py",
     ],
