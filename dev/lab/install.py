@@ -79,10 +79,18 @@ def upgrade(lab: Lab, values: Mapping[str, Any]) -> None:
 
 def edit_settings(lab: Lab, changes: Mapping[str, Any]) -> None:
     """Merge *changes* into the programs' file, for settings that are no values of the chart; an upgrade undoes it."""
-    name = f"{RELEASE}-config"
-    settings = yaml.safe_load(lab.client.get(CONFIG_MAPS, name, NAMESPACE)["data"]["config.yaml"])
-    data = {"config.yaml": yaml.safe_dump(merged(settings, changes))}
-    lab.client.patch(CONFIG_MAPS, name, {"data": data}, NAMESPACE)
+    found = lab.client.get(CONFIG_MAPS, f"{RELEASE}-config", NAMESPACE)
+    settings = yaml.safe_load(found["data"]["config.yaml"])
+    kept = {key: found["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
+    changed = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": kept,
+        "data": {"config.yaml": yaml.safe_dump(merged(settings, changes))},
+    }
+    # As Helm itself: its next upgrade would find a conflict with any other client.
+    as_helm = ("--server-side", "--force-conflicts", "--field-manager=helm")
+    lab.kubectl("apply", *as_helm, "-f", "-", stdin=yaml.safe_dump(changed))
 
 
 def lab_values(lab: Lab, ca_bundle: bytes) -> dict[str, Any]:
