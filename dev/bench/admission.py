@@ -12,6 +12,7 @@ import msgspec
 from dev.bench.arithmetic import Samples, growth, total
 from dev.bench.cluster import CALLS, DURATION, counters
 from dev.bench.deployments import BENCH, PATIENCE, SERVERS, await_scaled, deploy, scale
+from dev.bench.ip_reservation.load import review
 from dev.bench.ip_reservation.server import BARE, Question, asked, compared
 from dev.bench.ip_reservation.variants import noop_registration
 from dev.bench.report import Figure, figure
@@ -148,14 +149,5 @@ def bodies(gate: Gate, marks: Marks) -> tuple[bytes, ...]:
 
 
 def _body(gate: Gate, number: int, marks: Marks) -> bytes:
-    request = {
-        "uid": f"6c1f3f0a-2b7e-4c57-9d0c-{number:012d}",
-        "operation": "CREATE",
-        "oldObject": None,
-        "dryRun": False,
-        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
-        **gate.review(number, marks),
-    }
-    return msgspec.json.encode(
-        {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
-    )
+    options = {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}
+    return review(number, operation="CREATE", options=options, **gate.review(number, marks))

@@ -38,6 +38,7 @@ RESTART = 2.0
 USER = "drawbridge-controllers"
 SERVER = "drawbridge-webhook"
 RESERVATIONS = "/ipreservations"
+NEVER = 0.0, 0.0
 
 
 @dataclass
@@ -84,11 +85,10 @@ class Network:
         """Called with the process of each write of reservations that begins, and how many it then waits for."""
         self._reserving: Counter[Process] = Counter()
         self._cut: dict[str, float] = {}
-        self._slow_until, self._slowest = 0.0, 0.0
+        self._troubles: dict[str, tuple[float, float]] = {}
+        """By kind: until when, and on which share of the requests, or for how many seconds at most."""
         self._hanging, self._hangs_for = ("", "", 0.0), math.inf
-        self._losing_until, self._share = 0.0, 0.0
-        self._busy_until, self._refused = 0.0, 0.0
-        self._late_until, self._delayed, self._latest = 0.0, 0.0, 0.0
+        self._latest = 0.0
         self._last_writes: dict[str, int] = {}
         self.on_last_write: Callable[[Process], None] = lambda _: None
         """Called with the process that made it: nothing that it would do next is done."""
@@ -98,7 +98,7 @@ class Network:
         self._cut[replica] = until
 
     def slow(self, until: float, most: float) -> None:
-        self._slow_until, self._slowest = until, most
+        self._troubles["slow"] = until, most
 
     def hang(self, method: str, path: str, until: float, seconds: float = math.inf) -> None:
         """Requests of ours with such a method and path take so much longer, or have no answer."""
@@ -106,15 +106,15 @@ class Network:
 
     def lose(self, until: float, share: float) -> None:
         """So many requests of ours have no answer: half of them never arrive, half are carried out."""
-        self._losing_until, self._share = until, share
+        self._troubles["lost"] = until, share
 
     def be_busy(self, until: float, share: float) -> None:
         """So many requests of ours are answered 429."""
-        self._busy_until, self._refused = until, share
+        self._troubles["busy"] = until, share
 
     def delay(self, until: float, share: float, latest: float) -> None:
         """So many writes of ours are carried out so long at most after their client gave up, or died."""
-        self._late_until, self._delayed, self._latest = until, share, latest
+        self._troubles["late"], self._latest = (until, share), latest
 
     def end_after(self, replica: str, writes: int) -> None:
         """Its process dies right after so many of its writes, to the API server or to the cloud, were carried out."""
@@ -131,19 +131,13 @@ class Network:
 
     @property
     def is_calm(self) -> bool:
-        return self._kernel.now > max(
-            self._slow_until,
-            self._losing_until,
-            self._busy_until,
-            self._late_until,
-            self._hanging[2],
-            *self._cut.values(),
-        )
+        ends = [self._hanging[2], *self._cut.values(), *(until for until, _ in self._troubles.values())]
+        return self._kernel.now > max(ends)
 
     def calm(self) -> None:
         self._cut.clear()
         self._hanging = "", "", 0.0
-        self._slow_until = self._losing_until = self._busy_until = self._late_until = 0.0
+        self._troubles.clear()
         self._last_writes.clear()
 
     def connection(self, manager: str, replica: str) -> Any:
@@ -194,7 +188,8 @@ class Network:
         return Connection(handle, manager)
 
     def _latency(self) -> float:
-        slowest = self._slowest if self._kernel.now < self._slow_until else 0.02
+        until, most = self._troubles.get("slow", NEVER)
+        slowest = most if self._kernel.now < until else 0.02
         return 0.001 + self._dice.random() * slowest
 
     def _trouble(self, replica: str, call: Request) -> str:
@@ -204,12 +199,12 @@ class Network:
             return "hangs"
         if now < self._cut.get(replica, 0.0):
             return "hangs"
-        if now < self._busy_until and self._dice.random() < self._refused:
-            return "busy"
-        if now < self._late_until and call.method != "GET" and self._dice.random() < self._delayed:
-            return "late"
-        if now < self._losing_until and self._dice.random() < self._share:
-            return self._dice.choice(("lost", "unheard"))
+        for kind in ("busy", "late", "lost"):
+            until, share = self._troubles.get(kind, NEVER)
+            if kind == "late" and call.method == "GET":
+                continue
+            if now < until and self._dice.random() < share:
+                return self._dice.choice(("lost", "unheard")) if kind == "lost" else kind
         return ""
 
 

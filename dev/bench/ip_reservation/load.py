@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -51,22 +52,26 @@ def deletion(number: int) -> bytes:
     status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": ready}
     spec = {"nodeName": "node-1", "containers": [container], "terminationGracePeriodSeconds": 30}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"labels": labels}, "spec": spec}
-    kind = {"group": "", "version": "v1", "kind": "Pod"}
-    asked = {
-        "uid": uid,
-        "kind": kind,
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "name": name,
-        "namespace": "storm",
-        "operation": "DELETE",
-        "userInfo": {"username": "kubernetes-admin", "groups": ["system:authenticated"]},
-        "object": None,
-        "oldObject": pod | {"status": status},
-        "dryRun": False,
-        "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"},
-    }
-    review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": asked}
-    return msgspec.json.encode(review)
+    return review(
+        number,
+        kind={"group": "", "version": "v1", "kind": "Pod"},
+        resource={"group": "", "version": "v1", "resource": "pods"},
+        name=name,
+        namespace="storm",
+        operation="DELETE",
+        userInfo={"username": "kubernetes-admin", "groups": ["system:authenticated"]},
+        oldObject=pod | {"status": status},
+        options={"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"},
+    )
+
+
+def review(number: int, **request: Any) -> bytes:
+    """An AdmissionReview as the API server sends it."""
+    uid = f"6c1f3f0a-2b7e-4c57-9d0c-{number:012d}"
+    asked = {"uid": uid, "object": None, "oldObject": None, "dryRun": False, **request}
+    return msgspec.json.encode(
+        {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": asked}
+    )
 
 
 def rate(target: Target, *, concurrency: int, requests: int) -> float:
