@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dev.lab import processes
+from dev.lab.faults import processes_of
 from dev.lab.session import Lab
 from kube.client import Client
 from kube.resources import PODS
@@ -31,21 +32,21 @@ def of_pods(client: Client, namespace: str) -> dict[str, Usage]:
     """By name, each pod of *namespace* that runs as processes of this machine."""
     uids = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in client.list(PODS, namespace).items}
     pids: dict[str, list[int]] = {name: [] for name in uids.values()}
-    for pid in _all():
-        if name := uids.get(_variable(pid, b"POD_UID")):
+    for pid in processes.running():
+        if name := uids.get(processes.variable(pid, "POD_UID")):
             pids[name].append(pid)
     return {name: of(found) for name, found in pids.items()}
 
 
 def with_variable(name: str, value: str) -> list[int]:
     """Those that have it so in their environment."""
-    return [pid for pid in _all() if _variable(pid, name.encode()) == value]
+    return [pid for pid in processes.running() if processes.variable(pid, name) == value]
 
 
 def below(root: int) -> list[int]:
     """*root* and all its descendants, orphans that it has adopted included."""
     children: dict[int, list[int]] = {}
-    for pid in _all():
+    for pid in processes.running():
         children.setdefault(_parent(pid), []).append(pid)
     found = [root]
     for pid in found:  # grows meanwhile
@@ -65,7 +66,7 @@ def started_at(pid: int) -> float:
 
 def of_component(lab: Lab, name: str) -> Usage:
     """One of the control plane's programs, by its name."""
-    return of(pid for pid in processes.marked(lab.directory) if _program(pid) == name)
+    return of(processes_of(lab, name))
 
 
 def family(pid: int) -> list[int]:
@@ -87,10 +88,6 @@ def of(pids: Iterable[int]) -> Usage:
     return Usage(
         sum(one.seconds for one in each), sum(one.bytes for one in each), sum(one.peak for one in each)
     )
-
-
-def _all() -> list[int]:
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]
 
 
 def _stat(pid: int) -> list[str]:
@@ -122,18 +119,3 @@ def _parent(pid: int) -> int:
         return int(_stat(pid)[1])
     except OSError:
         return 0
-
-
-def _variable(pid: int, name: bytes) -> str:
-    try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return ""
-    return next((each.partition(b"=")[2].decode() for each in variables if each.startswith(name + b"=")), "")
-
-
-def _program(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode().rpartition("/")[2]
-    except OSError:
-        return ""

@@ -85,13 +85,13 @@ def is_ready(api_server: Client) -> bool:
 
 
 def process_of(lab: Lab, component: str) -> int:
-    found = _processes_of(lab, component)
+    found = processes_of(lab, component)
     if len(found) != 1:
         raise LabError(f"lab '{lab.name}' has {len(found)} processes of {component}, not one")
     return found[0]
 
 
-def _processes_of(lab: Lab, component: str) -> list[int]:
+def processes_of(lab: Lab, component: str) -> list[int]:
     return [pid for pid in processes.marked(lab.directory) if _name(pid) == component]
 
 

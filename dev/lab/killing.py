@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from dev.lab.errors import LabError
-from dev.lab.processes import send
+from dev.lab.processes import running, send
 from dev.lab.session import Lab
 
 
@@ -27,8 +27,7 @@ def kill_pod(lab: Lab, namespace: str, pod: str, signal_number: int) -> None:
 def main_processes(lab: Lab, namespace: str, pod: str) -> list[int]:
     """The pids, as this machine counts them, of the containers of *pod* that run now."""
     logs = f"{lab.directory}/pods/{namespace}_{pod}_"
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [pid for pid in pids if _output(pid).startswith(logs) and _is_first(pid)]
+    return [pid for pid in running() if _output(pid).startswith(logs) and _is_first(pid)]
 
 
 def _output(pid: int) -> str:

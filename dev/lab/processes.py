@@ -23,18 +23,27 @@ def marked_environment(directory: Path) -> dict[str, str]:
     return {**os.environ, MARK: str(directory)}
 
 
+def running() -> list[int]:
+    """Every process of this machine, also those of others."""
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]
+
+
+def variable(pid: int, name: str) -> str:
+    """What it has in its environment; nothing of a process that is gone meanwhile, or another user's."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_text(errors="surrogateescape").split("\0")
+    except OSError:
+        return ""
+    return next((each.partition("=")[2] for each in variables if each.startswith(f"{name}=")), "")
+
+
 def marked(directory: Path) -> list[int]:
     """Every living process but this one that carries the mark of *directory*."""
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [pid for pid in pids if pid != os.getpid() and has_mark(pid, directory)]
+    return [pid for pid in running() if pid != os.getpid() and has_mark(pid, directory)]
 
 
 def has_mark(pid: int, directory: Path) -> bool:
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # gone meanwhile, or another user's
-        return False
-    return f"{MARK}={directory}".encode() in environment.split(b"\0")
+    return variable(pid, MARK) == str(directory)
 
 
 def kill_marked(directory: Path, seconds: float = 10) -> None:
