@@ -9,7 +9,6 @@ from statistics import median
 
 import msgspec
 from rich.table import Table
-from rich.text import Text
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "build" / "bench"
 
@@ -74,19 +73,12 @@ def write(suite: str, figures: Sequence[Figure], directory: Path = DIRECTORY) ->
 
 
 def table(suite: str, figures: Sequence[Figure]) -> Table:
+    """What is judged has a line below it."""
     shown = Table("figure", title=suite, title_justify="left", box=None, pad_edge=False)
-    for heading in ("value", "unit", "baseline", "ratio", "target", ""):
+    for heading in ("value", "unit", "baseline", "ratio"):
         shown.add_column(heading, justify="left" if heading == "unit" else "right")
     for each in figures:
-        shown.add_row(
-            each.name,
-            number(each.value),
-            each.unit,
-            number(each.baseline),
-            number(each.ratio),
-            each.target or "",
-            _verdict(each),
-        )
+        shown.add_row(each.name, number(each.value), each.unit, number(each.baseline), number(each.ratio))
     return shown
 
 
@@ -97,12 +89,6 @@ def number(value: float | None) -> str:
     if not math.isfinite(value):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
-
-
-def _verdict(shown: Figure) -> Text:
-    if shown.met is None:
-        return Text()
-    return Text("met", "green") if shown.met else Text("missed", "bold red")
 
 
 def summary(figures: Sequence[Figure]) -> str:
