@@ -21,7 +21,7 @@ from settings.values import (
     Period,
     Port,
     Region,
-    host_and_port,
+    port_of,
 )
 
 HEADER = ("drawbridge.io/v1", "DrawbridgeConfig")
@@ -160,11 +160,11 @@ class Settings(Model):
     def _no_port_is_taken_twice(self) -> Self:
         ports = {
             "webhook.port": self.webhook.port,
-            "health.healthProbeBindAddress": host_and_port(self.health.health_probe_bind_address)[1],
-            "metrics.bindAddress": host_and_port(self.metrics.bind_address)[1],
+            "health.healthProbeBindAddress": port_of(self.health.health_probe_bind_address),
+            "metrics.bindAddress": port_of(self.metrics.bind_address),
         }
         if self.anycast_ip.enabled and (allow_list := self.anycast_ip.allow_list).is_served:
-            ports["anycastIP.allowList.http.bindAddress"] = host_and_port(allow_list.http.bind_address)[1]
+            ports["anycastIP.allowList.http.bindAddress"] = port_of(allow_list.http.bind_address)
         if len(set(ports.values())) < len(ports):
             taken = ", ".join(f"{field} {port}" for field, port in ports.items())
             raise ValueError(f"a port is used twice ({taken}); give each its own")

@@ -184,10 +184,9 @@ def _may_sign(certificate: x509.Certificate) -> bool:
         return False
 
 
-def host_and_port(address: str) -> tuple[str, int]:
-    """The halves of an `Address`; the host of `:port` is "" (the caller's default)."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
+def port_of(address: str) -> int:
+    """Of an `Address`."""
+    return int(address.rpartition(":")[2])
 
 
 _WAY_OUT = "write for example :8080 or 127.0.0.1:8080"

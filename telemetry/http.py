@@ -91,11 +91,9 @@ def metrics(request: Request, registry: CollectorRegistry = REGISTRY) -> Respons
 
 
 def listen_address(address: str) -> tuple[str, int]:
-    """Host and port of a configured address."""
-    from settings.values import host_and_port  # brings pydantic, too large for a health checker on each node
-
-    host, port = host_and_port(address)
-    return host or default_host(), port
+    """Host and port of `host:port`, `[v6 host]:port` or `:port`."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]") or default_host(), int(port)
 
 
 def default_host() -> str:

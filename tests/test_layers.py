@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 FLOORS = {
     "runtime": set(),
     "settings": set(),
-    "telemetry": {"settings"},
+    "telemetry": set(),
     "kube": {"telemetry", "settings"},
     "certs": {"kube", "telemetry", "settings"},
     "cloud": {"telemetry", "settings"},

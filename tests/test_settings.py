@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from certs.issue import new_ca, new_leaf
 from settings import LabelSelector, Settings, SettingsError, config_path, load, parse
 from settings.file import NEEDS_RESTART, SettingsFile, changed_fields, fingerprint, needing_restart
-from settings.values import host_and_port, seconds
+from settings.values import seconds
 from tests.certificates import of_version
 from tests.facts import SETTINGS
 from tests.metrics import sample
@@ -166,19 +166,6 @@ def test_durations_are_read_as_go_writes_them(text: str, expected: float) -> Non
 def test_what_is_no_duration_is_refused_with_an_example(value: object) -> None:
     with pytest.raises(ValueError, match="is not a duration; write for example 40m or 1h30m"):
         seconds(value)
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        pytest.param(":8081", ("", 8081), id="port alone"),
-        pytest.param("127.0.0.9:80", ("127.0.0.9", 80), id="ipv4"),
-        pytest.param("[::1]:80", ("::1", 80), id="ipv6"),
-        pytest.param("localhost:0", ("localhost", 0), id="any free port"),
-    ],
-)
-def test_addresses_have_two_halves(address: str, expected: tuple[str, int]) -> None:
-    assert host_and_port(address) == expected
 
 
 @pytest.mark.parametrize(

@@ -163,3 +163,4 @@ def test_a_missing_host_comes_from_the_environment(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("DRAWBRIDGE_BIND_HOST", "127.0.3.4")
     assert listen_address(":8081") == ("127.0.3.4", 8081)
     assert listen_address("127.0.0.1:8081") == ("127.0.0.1", 8081)
+    assert listen_address("[::1]:80") == ("::1", 80)
