@@ -14,14 +14,14 @@ from api.elasticity import GATE, PLACEMENT, REASON
 from controllers.elasticity import controller, open_gates
 from controllers.elasticity.open_gates import WEBHOOK, WHY, Patience, open_all, remove_webhook
 from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE
-from dev.fake_api import FakeAPI
+from dev.fake_api import FakeAPI, Reply, Request, refusal
 from dev.lab.waiting import until
 from kube.errors import Backoff, Invalid
 from settings import ElasticitySettings
 from tests.elasticity_world import is_gated, raw_pod
 from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import lead
-from tests.misbehaving_server import Answer, Asked, refuses, serving
+from tests.misbehaving_server import serving
 from tests.tables import table
 
 PODS = "/api/v1/pods"
@@ -30,64 +30,79 @@ OTHER_GATE = {"name": "others.example/gate"}
 DEFAULTS = Patience()
 
 
-class Running:
-    """The feature on a thread, as the leader runs it, switched off."""
+class Cluster:
+    """Pods and a webhook configuration, as the leader and the Job find them; *then* happens when the Job sleeps."""
 
-    def __init__(self, api: FakeAPI, server: Any) -> None:
-        self.api, self.server, self.recorder, self.stop = api, server, FakeRecorder(), threading.Event()
-        sections = {"elasticity": ElasticitySettings(enabled=False, open_gates=True)}
-        given = (controller, server.client(), lambda: sections, self.recorder, self.stop, lambda: None)
-        self.thread = threading.Thread(target=lead, args=given, daemon=True)
+    def __init__(self, *webhooks: str) -> None:
+        self.clock, self.api, self.recorder = FakeClock(0.0), FakeAPI(), FakeRecorder()
+        if webhooks:
+            named = [{"name": each} for each in webhooks]
+            self.api.put(CONFIGURATIONS, {"metadata": {"name": "drawbridge"}, "webhooks": named})
+        self.api.fault = self._conflicting
+        self.then: Callable[[float], object] = lambda now: None
+        self.conflicts = 0
+
+    def _conflicting(self, asked: Request) -> Reply | None:
+        if asked.method != "PATCH" or CONFIGURATIONS not in asked.path or not self.conflicts:
+            return None
+        self.conflicts -= 1
+        return refusal(422, "Invalid", "the test did not hold")
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.then(self.clock())
 
     def create(self, *names: str, **parts: Any) -> None:
         for name in names:
             self.api.put(PODS, raw_pod(name, **parts))
 
-    def pods(self) -> list[dict[str, Any]]:
-        return self.api.list(PODS)
+    def webhooks(self) -> list[str]:
+        return [w["name"] for each in self.api.list(CONFIGURATIONS) for w in each.get("webhooks", ())]
 
-    def named(self, name: str) -> dict[str, Any]:
-        return next(each for each in self.pods() if each["metadata"]["name"] == name)
-
-    def gated(self) -> set[str]:
-        return {each["metadata"]["name"] for each in self.pods() if is_gated(each)}
+    def pods(self) -> dict[str, dict[str, Any]]:
+        return {each["metadata"]["name"]: each for each in self.api.list(PODS)}
 
     def annotations(self) -> dict[str, dict[str, str]]:
-        return {each["metadata"]["name"]: each["metadata"]["annotations"] for each in self.pods()}
+        return {name: pod["metadata"]["annotations"] for name, pod in self.pods().items()}
 
+    def gated(self) -> set[str]:
+        return {name for name, pod in self.pods().items() if is_gated(pod)}
 
-@contextmanager
-def off() -> Iterator[Running]:
-    """The leader has not begun."""
-    api = FakeAPI()
-    with serving(api) as server:
-        running = Running(api, server)
-        try:
-            yield running
-        finally:
-            running.stop.set()
-            if running.thread.ident:
-                running.thread.join(30)
-                assert not running.thread.is_alive()
+    def open_all(self, patience: Patience = DEFAULTS) -> str:
+        return open_all(self.api.client(), "drawbridge", patience, clock=self.clock, sleep=self.sleep)
+
+    @contextmanager
+    def led(self) -> Iterator[None]:
+        """By a leader for which the feature is off."""
+        sections, stop = {"elasticity": ElasticitySettings(enabled=False, open_gates=True)}, threading.Event()
+        with serving(self.api) as server:
+            given = (controller, server.client(), lambda: sections, self.recorder, stop)
+            leader = threading.Thread(target=lead, args=given, daemon=True)
+            leader.start()
+            try:
+                yield
+            finally:
+                stop.set()
+                leader.join(30)
+                assert not leader.is_alive()
 
 
 def test_gates_are_opened_as_they_come_and_no_placement_is_written() -> None:
-    with off() as lab:
-        lab.create("web-1", "web-2")
-        lab.thread.start()
+    lab = Cluster()
+    lab.create("web-1", "web-2")
+    with lab.led():
         until(lambda: not lab.gated(), 60)
         lab.create("web-3", spec={"schedulingGates": [OTHER_GATE, {"name": GATE}]})
         lab.create("free", gated=False)
         until(lambda: not lab.gated(), 60)
         until(lambda: PODS_BY_STATE.labels("gated")._value.get() == 0, 60)
 
-        assert lab.named("web-3")["spec"]["schedulingGates"] == [OTHER_GATE]
-        found = lab.annotations()
-        assert not any(PLACEMENT in each for each in found.values())
-        assert (found["web-1"][REASON], REASON in found["free"]) == (WHY, False)
-        assert {asked.query.get("fieldSelector") for asked in lab.server.asked if asked.path == PODS} == {
-            open_gates.UNBOUND
-        }
+    assert lab.pods()["web-3"]["spec"]["schedulingGates"] == [OTHER_GATE]
+    found = lab.annotations()
+    assert not any(PLACEMENT in each for each in found.values())
+    assert (found["web-1"][REASON], REASON in found["free"]) == (WHY, False)
+    asked = {each.query.get("fieldSelector") for each in lab.api.calls if each.path == PODS}
+    assert asked == {open_gates.UNBOUND}
 
 
 def test_a_pod_whose_gate_may_not_be_opened_says_so_once_and_holds_up_no_other(
@@ -97,16 +112,16 @@ def test_a_pod_whose_gate_may_not_be_opened_says_so_once_and_holds_up_no_other(
     monkeypatch.setattr(open_gates, "PAUSES", Backoff(base=0.5, cap=1.0))
     tries = []
 
-    def fault(asked: Asked) -> Answer | None:
+    def fault(asked: Request) -> Reply | None:
         if asked.method == "PATCH" and asked.path.endswith("/bad"):
             tries.append(asked)
-            return refuses(403, "Forbidden", "a policy")
+            return refusal(403, "Forbidden", "a policy")
         return None
 
-    with off() as lab:
-        lab.api.fault = fault
-        lab.create("bad", "web-1")
-        lab.thread.start()
+    lab = Cluster()
+    lab.api.fault = fault
+    lab.create("bad", "web-1")
+    with lab.led():
         until(lambda: lab.gated() == {"bad"} and len(tries) >= 3, 60)
 
         assert lab.recorder.reasons == ["FailedPlacement"]
@@ -117,44 +132,6 @@ def test_a_pod_whose_gate_may_not_be_opened_says_so_once_and_holds_up_no_other(
 
 
 # The Job
-
-
-class Cluster:
-    """Pods and a webhook configuration, as the Job's client finds them; *then* happens each time it sleeps."""
-
-    def __init__(self, *webhooks: str) -> None:
-        self.clock = FakeClock(0.0)
-        self.api = FakeAPI()
-        if webhooks:
-            named = [{"name": each} for each in webhooks]
-            self.api.put(CONFIGURATIONS, {"metadata": {"name": "drawbridge"}, "webhooks": named})
-        self.api.fault = self._conflicting
-        self.then: Callable[[float], object] = lambda now: None
-        self.conflicts = 0
-
-    def _conflicting(self, asked: Asked) -> Answer | None:
-        if asked.method != "PATCH" or CONFIGURATIONS not in asked.path or not self.conflicts:
-            return None
-        self.conflicts -= 1
-        return refuses(422, "Invalid", "the test did not hold")
-
-    def sleep(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        self.then(self.clock())
-
-    def create(self, *names: str) -> None:
-        for name in names:
-            self.api.put(PODS, raw_pod(name))
-
-    def webhooks(self) -> list[str]:
-        return [w["name"] for each in self.api.list(CONFIGURATIONS) for w in each.get("webhooks", ())]
-
-    def gated(self) -> set[str]:
-        return {each["metadata"]["name"] for each in self.api.list(PODS) if is_gated(each)}
-
-    def open_all(self, patience: Patience = DEFAULTS) -> str:
-        with serving(self.api) as server:
-            return open_all(server.client(), "drawbridge", patience, clock=self.clock, sleep=self.sleep)
 
 
 OTHERS = ["anycast-ip.drawbridge.io", "ingress-daemonset-defaults.drawbridge.io"]
@@ -187,16 +164,12 @@ def test_the_leader_has_time_to_place_what_is_gated() -> None:
 
     def place(now: float) -> None:
         if now == 103:
-            held = next(each for each in cluster.api.list(PODS) if each["metadata"]["name"] == "web-1")
-            cluster.api.put(PODS, held | {"spec": {"containers": []}})
+            cluster.api.put(PODS, cluster.pods()["web-1"] | {"spec": {"containers": []}})
 
     cluster.then = place
     assert cluster.open_all() == ""
-    reasons = {
-        each["metadata"]["name"]: each["metadata"]["annotations"].get(REASON)
-        for each in cluster.api.list(PODS)
-    }
-    assert reasons == {"web-1": None, "web-2": WHY}
+    found = cluster.annotations()
+    assert (found["web-1"].get(REASON), found["web-2"][REASON]) == (None, WHY)
 
 
 def test_what_is_gated_by_a_request_in_progress_is_opened_too() -> None:
@@ -214,7 +187,7 @@ def test_an_api_server_that_fails_for_a_while_is_asked_again() -> None:
     cluster.create("web-1")
     cluster.conflicts = 2
     inner = cluster.api.fault
-    failing = [refuses(503, "ServiceUnavailable")] * 3
+    failing = [refusal(503, "ServiceUnavailable")] * 3
     cluster.api.fault = lambda asked: failing.pop() if failing else inner(asked)
 
     assert cluster.open_all() == ""
@@ -226,7 +199,7 @@ def test_pods_that_cannot_be_opened_are_named_in_the_end() -> None:
     cluster.create(*(f"web-{number}" for number in range(12)))
     inner = cluster.api.fault
     cluster.api.fault = lambda asked: (
-        refuses(403, "Forbidden", "a policy")
+        refusal(403, "Forbidden", "a policy")
         if asked.method == "PATCH" and "/pods/" in asked.path
         else inner(asked)
     )
@@ -241,12 +214,12 @@ def test_pods_that_cannot_be_opened_are_named_in_the_end() -> None:
 def test_a_configuration_that_changes_meanwhile_is_not_cut_at_the_wrong_place() -> None:
     cluster = Cluster("anycast-ip.drawbridge.io", WEBHOOK)
     cluster.conflicts = 1
-    with serving(cluster.api) as server:
-        with pytest.raises(Invalid):
-            remove_webhook(server.client(), "drawbridge")
-        assert remove_webhook(server.client(), "drawbridge")
-        assert not remove_webhook(server.client(), "drawbridge")
-        patches = [json.dumps(asked.body) for asked in server.asked if asked.method == "PATCH"]
+    client = cluster.api.client()
+    with pytest.raises(Invalid):
+        remove_webhook(client, "drawbridge")
+    assert remove_webhook(client, "drawbridge")
+    assert not remove_webhook(client, "drawbridge")
+    patches = [json.dumps(asked.body) for asked in cluster.api.calls if asked.method == "PATCH"]
 
     assert all('"op": "test", "path": "/webhooks/1/name"' in each for each in patches)
 
