@@ -73,12 +73,12 @@ def await_placement(client: Client) -> None:
 
 def await_ingress_daemonsets(client: Client) -> None:
     """Wait for both of ingress_daemonset's webhooks: one adds defaults, the other refuses what the schema takes."""
-    faulty = {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}
+    faulty = {"rollingUpdate": {"maxUnavailablePodsPerNode": 0, "maxSurgedPodsPerNode": 0}}
 
     def at_work() -> bool:
         born, refused = _dry_run(client, {}), _dry_run(client, {"updateStrategy": faulty})
         defaulted = isinstance(born, dict) and "podsPerNode" in born["spec"]
-        return defaulted and isinstance(refused, Invalid) and "maxDegradedNodes" in refused.message
+        return defaulted and isinstance(refused, Invalid) and "maxSurgedPodsPerNode" in refused.message
 
     until(at_work, SECONDS, "the API server to call Drawbridge's webhooks for IngressDaemonSets", every=0.2)
 

@@ -27,7 +27,7 @@ Raw = dict[str, Any]
 RATE = 60.0
 THREADS = 8
 """As many as the questions have no divisor in common with: each thread asks all of them."""
-FAULTY = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}}
+FAULTY = {"updateStrategy": {"rollingUpdate": {"maxUnavailablePodsPerNode": 0, "maxSurgedPodsPerNode": 0}}}
 """What the schema takes of an IngressDaemonSet, and the webhook refuses."""
 
 
@@ -104,7 +104,7 @@ class Load:
         try:
             self._post(INGRESS_DAEMONSETS, ingress_daemonset(FAULTY))
         except Invalid as refusal:
-            if "maxDegradedNodes" not in refusal.message:
+            if "maxSurgedPodsPerNode" not in refusal.message:
                 raise
             return True
         return False

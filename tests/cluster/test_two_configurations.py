@@ -53,7 +53,7 @@ def faulty(lab: Lab) -> str:
     try:
         lab.client.request("POST", path, body=ingress_daemonset(FAULTY), query={"dryRun": "All"}, timeout=60)
     except Invalid as refusal:
-        return "refused" if "maxDegradedNodes" in refusal.message else refusal.message
+        return "refused" if "maxSurgedPodsPerNode" in refusal.message else refusal.message
     except ApiError as error:
         return error.message
     return "admitted"
