@@ -21,6 +21,7 @@ from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, Pool, Retain
 from tests import cli
 from tests.anycast_world import SETTINGS, Lab, a_node, metric, open_lab
+from tests.dashboard import Page
 from tests.factories import NOW
 
 RELEASE = SETTINGS.model_copy(update={"when_exhausted": "release"})
@@ -297,3 +298,6 @@ def test_the_command_shows_nodes_that_are_open_without_an_address() -> None:
     assert (listed["node"], listed["state"]) == ("n1", "open without one")
     assert cli.shown(api, "explain", "node", "n1")["anycastIp"].startswith("needed, and open without one")
     assert cli.shown(api, "status")["anycastIp"]["without"] == ["n1"]
+    page = Page(cli.cluster_of(api)).text("/addresses")
+    assert '<a href="/explain/node/n1">n1</a>' in page
+    assert '<span class="mark warning">' in page
