@@ -360,15 +360,3 @@ def test_two_nodes_of_one_instance_with_a_claim_each_cost_one_address(order: tup
     stays = next(name for name in order if lab.is_open(name))
     lab.leave(stays, scaled_in=False)
     lab.run(lambda: lab.all_open() and len(lab.elastic()) == 1, 600, "the other one opens")
-
-
-def test_a_claim_that_arrives_late_orders_no_second_address_for_its_instance() -> None:
-    lab = open_lab("n1")
-    node = lab.join("n2", instance="ins-n1")
-    lab.kube.place("configmaps", stored(claim_for(node, lab.settings, NOW)))
-    lab.start()
-    lab.run_for(1800)
-
-    assert [each.instance_id for each in lab.elastic()] == ["ins-n1"]
-    assert lab.is_open("n1")
-    assert not lab.is_open("n2")

@@ -52,44 +52,32 @@ def test_to_ask_for_nothing_asks_nothing() -> None:
     assert fake.asked == []
 
 
+def read(**fields: object) -> Address:
+    fake = FakeTransport(DescribeAddresses=lambda params: found([row("eip-1", **fields)], params))
+    (address,) = cloud(fake).addresses(["eip-1"])
+    return address
+
+
 def test_an_address_is_what_its_row_says() -> None:
-    full = row(
-        "eip-1",
-        AddressStatus="BIND",
-        AddressIp="1.2.3.4",
-        InstanceId="ins-1",
-        NetworkInterfaceId="eni-1",
-        AddressName="n",
-        AddressType="AnycastEIP",
-        TagSet=[{"Key": "a", "Value": "b"}],
-        IsBlocked=True,
-        IsArrears=True,
-        SomethingNew={},
+    names = {"AddressStatus": "BIND", "AddressType": "AnycastEIP", "AddressName": "n", "AddressIp": "1.2.3.4"}
+    there = {"InstanceId": "ins-1", "NetworkInterfaceId": "eni-1", "IsBlocked": True, "IsArrears": True}
+    assert read(**names, **there, TagSet=[{"Key": "a", "Value": "b"}], SomethingNew={}) == Address(
+        id="eip-1",
+        status="BIND",
+        type="AnycastEIP",
+        ip="1.2.3.4",
+        instance_id="ins-1",
+        network_interface_id="eni-1",
+        name="n",
+        tags={"a": "b"},
+        blocked=True,
+        arrears=True,
     )
-    fake = FakeTransport(DescribeAddresses=lambda params: found([full], params))
-    assert cloud(fake).addresses(["eip-1"]) == [
-        Address(
-            id="eip-1",
-            status="BIND",
-            type="AnycastEIP",
-            ip="1.2.3.4",
-            instance_id="ins-1",
-            network_interface_id="eni-1",
-            name="n",
-            tags={"a": "b"},
-            blocked=True,
-            arrears=True,
-        )
-    ]
 
 
 def test_nulls_and_another_spelling_of_a_type_are_understood() -> None:
     nulls = dict.fromkeys(("AddressIp", "InstanceId", "TagSet", "Bandwidth", "IsBlocked", "AddressName"))
-    fake = FakeTransport(
-        DescribeAddresses=lambda params: found([row("eip-1", **nulls, AddressType="WanIp")], params)
-    )
-    (address,) = cloud(fake).addresses(["eip-1"])
-    assert address == Address(id="eip-1", status="UNBIND", type="WanIP")
+    assert read(**nulls, AddressType="WanIp") == Address(id="eip-1", status="UNBIND", type="WanIP")
 
 
 def test_addresses_on_instances_are_read_to_the_last_page_an_ordinary_public_address_too() -> None:

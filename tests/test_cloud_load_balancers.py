@@ -42,26 +42,18 @@ def ours(cloud: Cloud) -> LoadBalancers:
     )
 
 
-def test_backends_of_listeners_and_of_rules_are_read_with_their_weights(ours: LoadBalancers) -> None:
-    assert {each.key: each.weight for each in ours.backends(NAME)} == {
-        "lbl-tcp//ins-1:443": 3,
-        "lbl-http/loc-1/ins-1:80": 10,
-        "lbl-http/loc-1/10.0.0.9:80": 10,
-    }
-
-
-def test_weights_are_set_and_read_back(ours: LoadBalancers, cloud: Cloud) -> None:
+def test_backends_are_read_with_their_weights_and_by_the_same_keys_their_health(
+    ours: LoadBalancers, cloud: Cloud
+) -> None:
+    weights = {"lbl-tcp//ins-1:443": 3, "lbl-http/loc-1/ins-1:80": 10, "lbl-http/loc-1/10.0.0.9:80": 10}
+    assert {each.key: each.weight for each in ours.backends(NAME)} == weights
+    healthy = ours.healthy(NAME)
+    assert healthy.keys() == weights.keys()
+    assert [key for key, is_healthy in healthy.items() if not is_healthy] == ["lbl-http/loc-1/ins-1:80"]
     ours.set_weights(NAME, dict.fromkeys(ours.backends(NAME), 0))
 
     assert {each.weight for each in ours.backends(NAME)} == {0}
     assert cloud.world.count()["BatchModifyTargetWeight"] == {"OK": 1}
-
-
-def test_health_is_read_by_the_same_keys(ours: LoadBalancers) -> None:
-    found = ours.healthy(NAME)
-
-    assert found.keys() == {each.key for each in ours.backends(NAME)}
-    assert [key for key, is_healthy in found.items() if not is_healthy] == ["lbl-http/loc-1/ins-1:80"]
 
 
 def test_a_load_balancer_that_changes_takes_no_weights(ours: LoadBalancers, cloud: Cloud) -> None:
