@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from api.ip_reservation import FINISHED
 from cli.inventory import Inventory
 from cli.ip_reservation.pools import Headroom, headroom
 from cli.ip_reservation.reservations import Reservation, listed, segments_of, settings_of
-from cli.output import Document, duration
-
-BARS = 12
-"""Parts of the time line."""
+from cli.output import Document
 
 
 class WorkloadView(Document, frozen=True):
@@ -23,15 +20,6 @@ class WorkloadView(Document, frozen=True):
     not_ended: int
     reasons: dict[str, int]
     next_release: datetime | None
-
-
-class Bar(Document, frozen=True):
-    """Releases from *begins* to *ends*, in words; *height* is the share of the highest bar, in percent."""
-
-    begins: str
-    ends: str
-    releases: int
-    height: int
 
 
 class ReservationsPage(Document, frozen=True):
@@ -44,18 +32,16 @@ class ReservationsPage(Document, frozen=True):
     counted: int
     limit: int
     workloads: tuple[WorkloadView, ...]
-    bars: tuple[Bar, ...]
     releases: tuple[Reservation, ...]
     pools: tuple[Headroom, ...]
     pools_unknown: str
 
 
 def read(inventory: Inventory) -> ReservationsPage:
-    segments, settings, now = segments_of(inventory), settings_of(inventory), inventory.now()
+    segments, settings = segments_of(inventory), settings_of(inventory)
     pools, unknown = headroom(inventory, segments)
     reservations = listed(segments, settings)
     ended = [each for each in reservations if each.expires_at]
-    coming = [each for each in ended if not each.kept_by]
     return ReservationsPage(
         len(reservations),
         sum(not each.reason.startswith(FINISHED) for each in ended),
@@ -63,8 +49,7 @@ def read(inventory: Inventory) -> ReservationsPage:
         tuple(
             sorted(_workloads(reservations), key=lambda each: (-each.addresses, each.namespace, each.owner))
         ),
-        tuple(_bars(coming, timedelta(seconds=settings.duration), now)),
-        tuple(coming),
+        tuple(each for each in ended if not each.kept_by),
         pools,
         unknown,
     )
@@ -84,14 +69,3 @@ def _workloads(reservations: Sequence[Reservation]) -> Iterator[WorkloadView]:
             dict(Counter(each.reason or "unknown" for each in held).most_common()),
             min(releases, default=None),
         )
-
-
-def _bars(coming: Sequence[Reservation], whole: timedelta, now: datetime) -> Iterator[Bar]:
-    """The reserve time that lies ahead, in equal parts; what is overdue belongs to the first."""
-    part = whole.total_seconds() / BARS
-    ahead = ((each.expires_at - now).total_seconds() for each in coming if each.expires_at)
-    counted = Counter(min(BARS - 1, max(0, int(seconds // part))) for seconds in ahead)
-    for index in range(BARS if coming else 0):
-        begins, ends = duration(index * part), duration((index + 1) * part)
-        height = round(100 * counted[index] / max(counted.values()))
-        yield Bar(begins, ends, counted[index], height)
