@@ -15,10 +15,9 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL, REVISION_OF
 from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import FollowedNode, readable
 from cli.cluster import Cluster
-from cli.errors import Failure
-from cli.ingress_daemonset.command import Patch, aborted, revisions_of, stored_of, undo
+from cli.ingress_daemonset.command import aborted, changed, revisions_of, stored_of, undo
 from cli.ingress_daemonset.command import write as write_change
-from cli.ingress_daemonset.rollouts import Rollout, StoredResource, pause, promote, rollout_of
+from cli.ingress_daemonset.rollouts import Patch, Rollout, StoredResource, pause, promote, rollout_of
 from cli.inventory import Inventory
 from cli.output import Document
 from controllers.ingress_daemonset.children import Workload, Writes
@@ -27,15 +26,12 @@ from controllers.ingress_daemonset.pacing import resolved
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of
 from controllers.ingress_daemonset.rollout import Snapshot, budget
 from kube.client import Client
-from kube.errors import Conflict, Forbidden
+from kube.errors import Forbidden
 from kube.resources import DEPLOYMENTS, NODES, Selection
 
 Raw = dict[str, Any]
 Write = Callable[[str, str, str, str], None]
 """Of a namespace, a name, one of VERBS, and the stamp of the rollout that the page showed."""
-OUTDATED = Failure(
-    "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
-)
 
 
 class NodeState(StrEnum):
@@ -164,7 +160,7 @@ VERBS: Mapping[str, Callable[[Client, StoredResource], Patch | None]] = {
     "pause": lambda _, stored: pause(stored, True),
     "resume": lambda _, stored: pause(stored, False),
     "promote": lambda _, stored: promote(stored),
-    "abort": lambda client, stored: undo(aborted(stored, revisions_of(client, stored))),
+    "abort": lambda client, stored: undo(stored, aborted(stored, revisions_of(client, stored))),
 }
 """The patch of each; None when there is nothing to do."""
 
@@ -174,10 +170,8 @@ def writer_of(cluster: Cluster) -> Write:
         """KubeError; Failure for another rollout than was *shown*, or when there is nothing to return to."""
         stored = stored_of(cluster.client, namespace, name)
         if rollout_of(stored).stamp != shown:
-            raise OUTDATED
-        try:
-            write_change(cluster.client, stored, partial(VERBS[verb], cluster.client))
-        except Conflict:
-            raise OUTDATED from None
+            raise changed(stored)
+        if patch := VERBS[verb](cluster.client, stored):
+            write_change(cluster.client, stored, patch)
 
     return write

@@ -287,15 +287,6 @@ def test_a_form_of_what_is_no_longer_so_changes_nothing(
     assert api.get(ROLLOUTS, "web", "edge") == before
 
 
-def test_a_refused_write_is_explained(api: FakeAPI, page: Page, world: World) -> None:
-    shown = page.shown()
-    api.fault = lambda call: refusal(409, "Conflict", "it changed") if call.method == "PATCH" else None
-
-    answer = page.change("pause", shown)
-    assert answer.status_code == 409
-    assert "was changed in the meantime; nothing was changed by you" in answer.text
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("style.css", "text/css"), ("live.js", "text/javascript"), ("icon.svg", "image/svg+xml")],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,13 +13,15 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from api.ingress_daemonset.status import Progressing
 from cli.errors import PAUSED, TIMED_OUT, WRONG, Failure
 from cli.ingress_daemonset.rollouts import (
+    Patch,
     Rollout,
     Rollouts,
     StoredResource,
+    change,
     images_of,
     pause,
     promote,
-    restart,
+    restarted,
     rollout_of,
     update_now,
 )
@@ -29,17 +31,14 @@ from controllers.ingress_daemonset.children import without_timestamp
 from controllers.ingress_daemonset.pacing import PROMOTED_BY_HAND
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of
 from kube.client import Client
-from kube.errors import Conflict, Forbidden, KubeError, ServerError, TooManyRequests, Unreachable
+from kube.errors import Forbidden, Invalid, KubeError, ServerError, TooManyRequests, Unreachable
+from kube.types import key_of
 
 KEPT = "drawbridge rollout history shows those that are kept; spec.revisionHistoryLimit says how many"
 NAME = "INGRESSDAEMONSET"
 Choose = Callable[[StoredResource, list[Revision]], Revision]
-Patch = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-"""A merge patch, or a JSON patch."""
 Change = Callable[[StoredResource], Patch | None]
 """The patch of what is stored; None when there is nothing to do."""
-ATTEMPTS = 10
-"""The leader writes a status once a second at most."""
 
 
 @click.group(cls=Commands)
@@ -150,8 +149,12 @@ def update_nodes_now(session: Session, name: str) -> None:
 @about_one("restart")
 def restart_rollout(session: Session, name: str) -> None:
     """Replace all pods, node by node, within the budget."""
-    patch = restart(session.cluster.now())
-    _write(session, name, lambda _: patch, "Replace all pods", "restarted")
+    now = session.cluster.now()
+
+    def restart(stored: StoredResource) -> Patch:
+        return change(stored, "template", restarted(stored.spec.get("template") or {}, now))
+
+    _write(session, name, restart, "Replace all pods", "restarted")
 
 
 @about_one("history")
@@ -187,8 +190,9 @@ def _return(session: Session, name: str, choose: Choose) -> None:
     revision = choose(stored, revisions_of(client, stored))
     question = f"Return to revision {revision.revision} ({', '.join(_images(revision))})"
     paused = "; it is paused: resume it" if stored.spec.get("paused") else ""
-    done = f"returns to revision {revision.revision}{paused}"
-    _apply(session, stored, lambda now: undo(choose(now, revisions_of(client, now))), question, done)
+    _apply(
+        session, stored, undo(stored, revision), question, f"returns to revision {revision.revision}{paused}"
+    )
 
 
 def _write(
@@ -196,23 +200,17 @@ def _write(
 ) -> None:
     """*already* is what is said when there is nothing to change."""
     stored = stored_of(session.cluster.client, session.namespace, name)
-    if change(stored) is None:
+    if patch := change(stored):
+        _apply(session, stored, patch, question, done)
+    else:
         found = already or f"{done} already"
         session.output.say(f"{session.namespace}/{name}: {found}; nothing was changed")
-        return
-    _apply(session, stored, change, question, done)
 
 
-def _apply(session: Session, shown: StoredResource, change: Change, question: str, done: str) -> None:
-    name = shown.metadata.name
-    place = f"{session.namespace}/{name}"
+def _apply(session: Session, shown: StoredResource, patch: Patch, question: str, done: str) -> None:
+    name, place = shown.metadata.name, key_of(shown.metadata)
     session.confirm(f"{question} of {place}?")
-    try:
-        write(session.cluster.client, shown, change)
-    except Conflict:
-        raise Failure(
-            f"{place} was changed in the meantime; nothing was changed by you", "repeat it"
-        ) from None
+    write(session.cluster.client, shown, patch)
     session.output.say(f"{place}: {done}; drawbridge rollout get {name} -n {session.namespace} -w shows it")
 
 
@@ -313,30 +311,20 @@ def revisions_of(client: Client, stored: StoredResource) -> list[Revision]:
     return client.list(CONTROLLER_REVISIONS, namespace, type=Revision, label_selector=selector).items
 
 
-def write(client: Client, shown: StoredResource, change: Change) -> bool:
-    """Write the *change* of what was *shown*; whether there was one.
+def write(client: Client, shown: StoredResource, patch: Patch) -> None:
+    """KubeError; Failure when the spec is not as *shown* any more."""
+    at = shown.metadata
+    try:
+        client.patch(INGRESS_DAEMONSETS, at.name, patch, at.namespace)
+    except Invalid:
+        if stored_of(client, at.namespace, at.name).metadata.generation == at.generation:
+            raise
+        raise changed(shown) from None
 
-    KubeError; Conflict when the spec is another one by now, or the change would be.
-    """
-    wanted, stored, at = change(shown), shown, shown.metadata
-    if wanted is None:
-        return False
-    for attempt in range(1, ATTEMPTS + 1):
-        version, patch = stored.metadata.resource_version, wanted
-        if isinstance(wanted, Mapping):
-            patch = {**wanted, "metadata": {**wanted.get("metadata", {}), "resourceVersion": version}}
-        else:
-            patch = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *wanted]
-        try:
-            client.patch(INGRESS_DAEMONSETS, at.name, patch, at.namespace)
-        except Conflict:
-            stored = stored_of(client, at.namespace, at.name)
-            is_same = (stored.metadata.uid, stored.metadata.generation) == (at.uid, at.generation)
-            if attempt == ATTEMPTS or not is_same or change(stored) != wanted:
-                raise
-        else:
-            break
-    return True
+
+def changed(shown: StoredResource) -> Failure:
+    what = f"{key_of(shown.metadata)} was changed in the meantime; nothing was changed by you"
+    return Failure(what, "repeat it")
 
 
 class Former(Document, frozen=True):
@@ -405,9 +393,8 @@ def aborted(stored: StoredResource, held: Sequence[Revision]) -> Revision:
     return found[0]
 
 
-def undo(revision: Revision) -> list[dict[str, Any]]:
-    """The JSON patch; a merge patch would keep fields that the former one lacks."""
-    return [{"op": "replace", "path": "/spec/template", "value": revision.template}]
+def undo(stored: StoredResource, revision: Revision) -> Patch:
+    return change(stored, "template", revision.template)
 
 
 def _is_current(stored: StoredResource, revision: Revision) -> bool:

@@ -15,7 +15,7 @@ from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 from cli.errors import Failure
 from cli.explain.kinds import ingress_daemonsets_of
 from cli.ingress_daemonset.explanation import readable_or_failure
-from cli.ingress_daemonset.rollouts import restart
+from cli.ingress_daemonset.rollouts import restarted
 from cli.inventory import Inventory
 from cli.output import Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, pass_session
@@ -114,11 +114,8 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
         each.outdated or (each.in_flight and not each.draining) for each in snapshot.rollouts()
     )
     if not images and not is_under_way:
-        raw = copy.deepcopy(stored)
-        metadata = raw["spec"]["template"].setdefault("metadata", {})
-        added = restart(now)["spec"]["template"]["metadata"]["annotations"]
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **added}
-        what, snapshot = "after drawbridge rollout restart", snapshot_of(raw)
+        spec = {**stored["spec"], "template": restarted(stored["spec"]["template"], now)}
+        what, snapshot = "after drawbridge rollout restart", snapshot_of({**stored, "spec": spec})
     if resolved(snapshot.resource, ())[1].stored:
         why = "its template has failed, and nodes have, or return to, the one before"
         raise Failure(why, "write --image to see another template")

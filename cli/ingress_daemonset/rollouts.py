@@ -53,6 +53,8 @@ STOPPED: Mapping[str, str] = {
 """States in which a rollout does not go on by itself."""
 Template = Mapping[str, Any]
 """Of pods."""
+Patch = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A merge patch, or a JSON patch."""
 
 
 class StoredResource(Value, frozen=True):
@@ -261,20 +263,27 @@ def rollout_of(stored: StoredResource, former: Mapping[str, Template] | None = N
     )
 
 
-def restart(now: datetime) -> dict[str, Any]:
-    """The patch that gives all pods another template."""
-    annotations = {RESTARTED_AT: rfc3339(now)}
-    return {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+def restarted(template: Template, now: datetime) -> dict[str, Any]:
+    """Another template, for the same pods."""
+    metadata = template.get("metadata") or {}
+    annotations = {**(metadata.get("annotations") or {}), RESTARTED_AT: rfc3339(now)}
+    return {**template, "metadata": {**metadata, "annotations": annotations}}
 
 
-def pause(stored: StoredResource, paused: bool) -> dict[str, Any] | None:
+def change(stored: StoredResource, field: str, value: object) -> Patch:
+    """The JSON patch of a field of the spec, which the API server refuses once the spec is not as *stored*."""
+    metadata = stored.metadata
+    seen = {"/metadata/uid": metadata.uid, "/metadata/generation": metadata.generation}
+    tests = ({"op": "test", "path": path, "value": each} for path, each in seen.items())
+    return [*tests, {"op": "add", "path": f"/spec/{field}", "value": value}]
+
+
+def pause(stored: StoredResource, paused: bool) -> Patch | None:
     """The patch; None when it is so already."""
-    if stored.spec.get("paused", False) == paused:
-        return None
-    return {"spec": {"paused": paused}}
+    return None if stored.spec.get("paused", False) == paused else change(stored, "paused", paused)
 
 
-def promote(stored: StoredResource) -> dict[str, Any] | None:
+def promote(stored: StoredResource) -> Patch | None:
     """The patch; None when its canary is promoted already. Failure without a canary."""
     canary, template = stored.reported.canary, stored.spec.get("template") or {}
     # That of the template before is there until the controllers have seen the present one.
@@ -285,7 +294,7 @@ def promote(stored: StoredResource) -> dict[str, Any] | None:
     return {"metadata": {"annotations": {PROMOTE: canary.id}}}
 
 
-def update_now(stored: StoredResource) -> dict[str, Any] | None:
+def update_now(stored: StoredResource) -> Patch | None:
     """The patch; None when it does not wait for its window. Failure without one."""
     spec = stored.spec
     if not spec.get("updateStrategy", {}).get("rollingUpdate", {}).get("window"):
