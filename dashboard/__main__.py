@@ -1,6 +1,6 @@
 """`python -m dashboard`: serve the page in the cluster, read only, behind a proxy of the operator that authenticates.
 
-Served by gunicorn, since it has many users; an open page has a thread as long as it is open.
+Served by gunicorn, since it has many users.
 """
 
 from __future__ import annotations
@@ -18,14 +18,10 @@ from dashboard.app import create_read_only_app
 from dashboard.pages import explanation_of, pages_of
 from telemetry.http import listen_address
 
-STREAMS = 48
-"""Open pages at most."""
-SPARE = 16
-"""Threads for requests that end, such as probes."""
 OPTIONS: dict[str, Any] = {
     "worker_class": "gthread",
     "workers": 1,
-    "threads": STREAMS + SPARE,
+    "threads": 64,
     "keepalive": 75,
     "graceful_timeout": 5,
     "forwarded_allow_ips": "",
@@ -56,7 +52,7 @@ def app_of(hosts: Collection[str]) -> Flask:
     """Of the cluster in which it runs, with the permissions of its ServiceAccount."""
     cluster = cluster_of()
     pages = pages_of(cluster, read_only=True)
-    return create_read_only_app(pages, partial(explanation_of, cluster), hosts, STREAMS)
+    return create_read_only_app(pages, partial(explanation_of, cluster), hosts)
 
 
 def main() -> None:

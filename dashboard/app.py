@@ -1,9 +1,9 @@
-"""Serve the pages, to those who may see them: each whole, and as a stream of what has changed."""
+"""Serve the pages, to those who may see them: each whole, and again what has changed."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hmac import compare_digest
@@ -15,11 +15,10 @@ from werkzeug.wrappers import Response as Answer
 
 from cli.errors import Failure, unreadable
 from cli.output import age, count_of, duration
-from dashboard.pages import INTERVAL, MOST, Page, line_of, matching, slug, until, words
+from dashboard.pages import MOST, Page, line_of, matching, slug, until, words
 from dashboard.rollouts import VERBS, Write
 from features import FEATURES
 from kube.errors import KubeError
-from runtime import threading
 
 DENIED = "open the address that drawbridge dashboard printed: it has the token without which this page is not shown"
 UNKNOWN_HOST = "this page is not served under that name: add it to dashboard.allowedHosts of the chart"
@@ -40,14 +39,10 @@ PROXIED = {
 
 Explain = Callable[[str, str], Page | None]
 """The page of an object by its kind and name."""
-BEAT = "event: beat\ndata: -\n\n"
-FULL = "too many pages are open; this one is tried again, and can be read as it is"
 
 
-def create_app(
-    pages: Sequence[Page], explain: Explain, guard: Guard, write: Write, stop: threading.Event | None = None
-) -> Flask:
-    """For the one browser that *guard* lets in. Streams end when *stop* is set."""
+def create_app(pages: Sequence[Page], explain: Explain, guard: Guard, write: Write) -> Flask:
+    """For the one browser that *guard* lets in."""
     app = _app(pages, guard.form, LOCAL)
 
     @app.before_request
@@ -63,16 +58,13 @@ def create_app(
             abort(403, DENIED)
         return None
 
-    _serve_pages(app, pages, explain, Streams(partial(fragment, app), stop or threading.Event()))
+    _serve_pages(app, pages, explain)
     _accept(app, guard, write, {page.name: page for page in pages})
     return app
 
 
-def create_read_only_app(pages: Sequence[Page], explain: Explain, hosts: Collection[str], most: int) -> Flask:
-    """For all that can connect, under the names *hosts*: a proxy before it must authenticate them.
-
-    At *most* so many streams are open.
-    """
+def create_read_only_app(pages: Sequence[Page], explain: Explain, hosts: Collection[str]) -> Flask:
+    """For all that can connect, under the names *hosts*: a proxy before it must authenticate them."""
     app = _app(pages, "", PROXIED)
 
     @app.before_request
@@ -87,7 +79,7 @@ def create_read_only_app(pages: Sequence[Page], explain: Explain, hosts: Collect
     def health() -> str:
         return "ok"
 
-    _serve_pages(app, pages, explain, Streams(partial(fragment, app), threading.Event(), most))
+    _serve_pages(app, pages, explain)
     return app
 
 
@@ -134,12 +126,15 @@ def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
     return app
 
 
-def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain, streams: Streams) -> None:
+def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain) -> None:
     def show(page: Page) -> str:
         return fragment(app, page, _query(), "page.html")
 
-    def follow(page: Page) -> Response:
-        return streams.open(page, _query())
+    def follow(page: Page) -> Answer:
+        """304 for a browser that has it as it is now."""
+        response = Response(fragment(app, page, _query()))
+        response.add_etag()
+        return response.make_conditional(request)
 
     for page in pages:
         app.add_url_rule(page.path, page.name, partial(show, page))
@@ -154,7 +149,7 @@ def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain, streams: S
         return show(known(kind, name))
 
     @app.get("/live/explain/<kind>/<path:name>")
-    def follow_object(kind: str, name: str) -> Response:
+    def follow_object(kind: str, name: str) -> Answer:
         return follow(known(kind, name))
 
 
@@ -177,41 +172,6 @@ def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> N
         for each in ("rollouts", "overview"):
             pages[each].feed.expire()
         return redirect(pages["rollouts"].path, 303)
-
-
-class Streams:
-    """*render* makes the fragment of a page. They end when *stop* is set; at *most* so many are open, if that is given.
-
-    With a limit, the server must close each response: gunicorn does, Werkzeug's not when the browser is gone.
-    """
-
-    def __init__(
-        self, render: Callable[[Page, str], str], stop: threading.Event, most: int | None = None
-    ) -> None:
-        self._render, self._stop = render, stop
-        self._free = None if most is None else threading.Semaphore(most)
-
-    def open(self, page: Page, query: str = "") -> Response:
-        """503 where as many as may be are open: each has a thread of the server."""
-        if self._free and not self._free.acquire(blocking=False):
-            abort(503, FULL)
-        response = Response(self.events(page, query), mimetype="text/event-stream")
-        # Proxies that collect an answer before they pass it on would never pass this one on.
-        response.headers["X-Accel-Buffering"] = "no"
-        if self._free:
-            response.call_on_close(self._free.release)
-        return response
-
-    def events(self, page: Page, query: str = "", interval: float = INTERVAL) -> Iterator[str]:
-        """The fragment at first, and again whenever it has changed."""
-        before = ""
-        while not self._stop.is_set():
-            now = self._render(page, query)
-            lines = "".join(f"data: {line}\n" for line in now.splitlines())
-            # A beat says that the page is still as it is, and finds out whether the browser is there.
-            yield f"retry: 2000\nevent: page\n{lines}\n" if now != before else BEAT
-            before = now
-            self._stop.wait(interval)
 
 
 HEADERS = {

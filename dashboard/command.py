@@ -21,7 +21,6 @@ from cli.session import Command, Session, pass_session
 from dashboard.app import Guard, create_app
 from dashboard.pages import explanation_of, pages_of
 from dashboard.rollouts import writer_of
-from runtime import threading
 
 HOST = "127.0.0.1"
 
@@ -38,14 +37,14 @@ def dashboard(session: Session, port: int, no_browser: bool) -> None:
     Served on 127.0.0.1 with your kubeconfig and permissions, until Ctrl-C. Only a browser that opens the printed URL
     can read it.
     """
-    cluster, stop = session.cluster, threading.Event()
+    cluster = session.cluster
     with closing(listen(port)) as listener:
         guard = Guard(listener.getsockname()[1])
-        app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster), stop)
+        app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster))
         session.output.say(guard.url)
         session.output.say("Ctrl-C ends it.")
         with nullcontext() if no_browser else _opened(guard.url):
-            serve(listener, app, stop)
+            serve(listener, app)
 
 
 @contextmanager
@@ -60,7 +59,7 @@ def _opened(url: str) -> Iterator[None]:
 
 class Handler(WSGIRequestHandler):
     timeout = 30
-    """Seconds for a request; streams are only written to."""
+    """Seconds for a request."""
 
     def log(self, *_arguments: Any, **_named: Any) -> None:
         """Nothing: the first address has the token."""
@@ -84,15 +83,14 @@ def listen(port: int) -> socket.socket:
 
 
 def server_of(listener: socket.socket, app: Flask) -> BaseWSGIServer:
-    """One thread for each open page."""
+    """One thread for each connection."""
     port = listener.getsockname()[1]
     return make_server(HOST, port, app, threaded=True, request_handler=Handler, fd=listener.fileno())
 
 
-def serve(listener: socket.socket, app: Flask, stop: threading.Event) -> None:
+def serve(listener: socket.socket, app: Flask) -> None:
     server = server_of(listener, app)
     try:
         server.serve_forever()
     finally:
-        stop.set()
         server.server_close()

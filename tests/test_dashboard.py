@@ -6,12 +6,10 @@ import copy
 import io
 import re
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from threading import Event
 from typing import Any
 
 import pytest
-from jinja2 import DictLoader
 from rich.text import Text
 
 from api.ingress_daemonset import PROMOTE
@@ -19,9 +17,8 @@ from api.ingress_daemonset.types import resource
 from cli.output import bad, title, warning
 from controllers.ingress_daemonset.children import revision_of_template
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, body_of
-from dashboard.app import BEAT, LONGEST_FORM, Guard, Streams, create_app, fragment
+from dashboard.app import LONGEST_FORM, Guard
 from dashboard.pages import INTERVAL, MOST, SHARE, Feed, Run, line_of, matching, words
-from dashboard.pages import Page as Served
 from dev.fake_api import FakeAPI, refusal
 from tests import cli
 from tests.dashboard import BASE, NODES, PORT, ROLLOUTS, Page, mirror
@@ -305,40 +302,21 @@ def test_no_other_file_is_sent(page: Page, path: str) -> None:
     assert page.open(path).status_code == 404
 
 
-def test_a_stream_has_the_page_again_only_when_it_has_changed() -> None:
-    values = iter(["first", "first", "second"])
-    feed = Feed(lambda: next(values), clock=lambda: 0.0)
-    app = create_app([], lambda *_: None, Guard(PORT), lambda *_: None)
-    app.jinja_env.loader = DictLoader({"numbers.html": "{{ value }}\n{{ layout }}"})
-    stop = Event()
-    streams = Streams(partial(fragment, app), stop)
-    events = streams.events(Served("numbers", "Numbers", "/numbers", feed), interval=0.0)
-
-    assert next(events) == "retry: 2000\nevent: page\ndata: first\ndata: fragment.html\n\n"
-    assert next(events) == BEAT
-    feed.expire()
-    assert next(events) == BEAT
-    feed.expire()
-    assert "data: second\n" in next(events)
-    stop.set()
-    assert list(events) == []
-
-
-def test_a_rollout_is_live(api: FakeAPI, page: Page, world: World) -> None:
+def test_a_page_is_sent_again_only_when_it_has_changed(api: FakeAPI, page: Page, world: World) -> None:
     def phases(text: str) -> list[str]:
         return re.findall(r'<span class="hidden">: ([a-z ]+)</span>', text)
 
-    served = page.pages["rollouts"]
-    events = Streams(partial(fragment, page.app), Event()).events(served, interval=0.0)
-    first = next(events)
-    assert "<html" not in first
-    assert phases(first) == ["detached", "detached", "waiting", "waiting", "waiting"]
+    first = page.open("/live/rollouts")
+    assert "<html" not in first.text
+    assert phases(first.text) == ["detached", "detached", "waiting", "waiting", "waiting"]
+    assert page.open("/live/rollouts", **{"If-None-Match": first.headers["ETag"]}).status_code == 304
 
     world.later(10)
     world.turn()
     mirror(world, api)
-    served.feed.expire()
-    assert phases(next(events)) == ["updating", "updating", "waiting", "waiting", "waiting"]
+    page.pages["rollouts"].feed.expire()
+    again = page.open("/live/rollouts", **{"If-None-Match": first.headers["ETag"]})
+    assert phases(again.text) == ["updating", "updating", "waiting", "waiting", "waiting"]
 
 
 def test_one_read_serves_all_who_look_and_a_slow_one_is_seldom_repeated() -> None:
@@ -392,9 +370,7 @@ def test_every_list_is_filtered_also_without_javascript_and_live(
     assert "<span>1 of 2</span>" in page.text("/?q=controllers")
     assert "None matches “&lt;b&gt;”." in page.text("/?q=<b>")
     assert "No node matches “x”" in page.text("/rollouts?q=x")
-    live = page.browser.get("/live/rollouts?q=x", base_url=BASE)
-    assert b"No node matches" in next(iter(live.response))
-    live.close()
+    assert "No node matches" in page.open("/live/rollouts?q=x").text
 
 
 def test_a_long_list_is_cut_and_the_filter_finds_the_rest(api: FakeAPI, page: Page) -> None:

@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
-from dashboard.__main__ import OPTIONS, SPARE, STREAMS, Server
+from dashboard.__main__ import Server
 from dashboard.app import HEADERS, create_read_only_app
 from dashboard.pages import explanation_of, pages_of
 from dev.fake_api import FakeAPI
@@ -30,10 +30,10 @@ def api() -> FakeAPI:
     return api
 
 
-def app_of(api: FakeAPI, most: int = 1) -> Flask:
+def app_of(api: FakeAPI) -> Flask:
     cluster = cli.cluster_of(api)
     pages = pages_of(cluster, read_only=True)
-    return create_read_only_app(pages, partial(explanation_of, cluster), {NAME}, most)
+    return create_read_only_app(pages, partial(explanation_of, cluster), {NAME})
 
 
 def open_page(app: Flask, path: str, host: str = NAME, **options: bool) -> TestResponse:
@@ -84,24 +84,8 @@ def test_nothing_can_be_written(api: FakeAPI) -> None:
     assert methods == {"GET", "HEAD", "OPTIONS"}
 
 
-def test_as_many_pages_as_may_be_open_are_live_and_an_ended_one_makes_room(api: FakeAPI) -> None:
-    app = app_of(api, most=1)
-    first = open_page(app, "/live/overview", buffered=False)
-    assert b"event: page" in next(iter(first.response))
-
-    refused = open_page(app, "/live/explain/pod/shop/redis-0")
-    assert (refused.status_code, "too many pages are open" in refused.text) == (503, True)
-    assert open_page(app, "/").status_code == 200
-    first.close()
-    again = open_page(app, "/live/overview", buffered=False)
-    assert again.status_code == 200
-    assert again.headers["X-Accel-Buffering"] == "no"
-    again.close()
-
-
-def test_a_thread_is_left_for_probes_when_all_streams_are_open() -> None:
+def test_the_server_listens_on_an_address_of_either_family() -> None:
     server = Server(("::", 8090), lambda: Flask(__name__))
 
     assert server.cfg.bind == ["[::]:8090"]
-    assert server.cfg.threads == OPTIONS["threads"] == STREAMS + SPARE
     assert server.cfg.worker_class_str == "gthread"

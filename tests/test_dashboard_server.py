@@ -9,7 +9,7 @@ import stat
 import webbrowser
 from contextlib import closing
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -60,7 +60,7 @@ def test_requests_are_answered_and_not_logged(capfd: pytest.CaptureFixture[str])
 def served(monkeypatch: pytest.MonkeyPatch, api: FakeAPI, *arguments: str) -> str:
     """What the command prints; it serves nothing."""
 
-    def no_serve(listener: socket.socket, app: Flask, stop: Event) -> None:
+    def no_serve(listener: socket.socket, app: Flask) -> None:
         assert app.url_map.bind("localhost").match("/rollouts")
 
     monkeypatch.setattr(command, "serve", no_serve)

@@ -1,12 +1,12 @@
 "use strict";
-// Changes the page to what the server sends again. Without JavaScript the page is the same, and stays.
+// Changes the page to what the server has now. Without JavaScript the page is the same, and stays.
 
 const main = document.getElementById("content");
 const connection = document.getElementById("connection");
 const notice = document.getElementById("notice");
 const filter = document.getElementById("filter");
-const RETRY = 10000, SILENCE = 10000, TYPING = 250;
-let source = null, silence = null, typing = null, last = [];
+const INTERVAL = 2000, SILENCE = 10000, TYPING = 250;
+let asking = new AbortController(), timer = null, typing = null, etag = "", last = [];
 
 function say(text, kind, why = []) {
   // Screen readers say what is written, also if it was there.
@@ -49,39 +49,29 @@ function show(html) {
   say(...last);
 }
 
-function heard() {
-  clearTimeout(silence);
-  silence = setTimeout(() => say("▲ Not live: no answer", "warning"), SILENCE);
-}
-
-function close() {
-  clearTimeout(silence);
-  if (source) source.close();
-}
-
-function open() {
-  close();
-  source = new EventSource(document.body.dataset.live + location.search);
-  source.addEventListener("page", (event) => show(event.data));
-  source.addEventListener("beat", () => say(...last));
-  for (const each of ["open", "page", "beat"]) source.addEventListener(each, heard);
-  source.addEventListener("error", lost);
-  heard();
-}
-
-function lost(event) {
-  const failed = event.target;
-  clearTimeout(silence);
-  say(`▲ Connection lost; ${document.body.dataset.lost}`, "warning");
-  // After an answer that is no stream, such as a proxy's own, the browser does not try again.
-  if (failed.readyState === EventSource.CLOSED) setTimeout(() => failed === source && !document.hidden && open(), RETRY);
+async function poll() {
+  clearTimeout(timer);
+  asking.abort();
+  const mine = (asking = new AbortController());
+  setTimeout(() => mine.abort(), SILENCE);
+  try {
+    const headers = etag ? { "If-None-Match": etag } : {};
+    const answer = await fetch(document.body.dataset.live + location.search, { headers, signal: mine.signal });
+    if (answer.status === 304) say(...last);
+    else if (answer.ok) (etag = answer.headers.get("ETag")), show(await answer.text());
+    else throw new Error(answer.status);
+  } catch {
+    if (mine === asking) say(`▲ Connection lost; ${document.body.dataset.lost}`, "warning");
+  }
+  if (mine === asking && !document.hidden) timer = setTimeout(poll, INTERVAL);
 }
 
 function refilter() {
   clearTimeout(typing);
   const words = filter.value.trim();
   history.replaceState(null, "", words ? `?${new URLSearchParams({ q: words })}` : location.pathname);
-  open();
+  etag = "";
+  poll();
 }
 
 filter.addEventListener("input", () => (clearTimeout(typing), (typing = setTimeout(refilter, TYPING))));
@@ -92,6 +82,5 @@ document.addEventListener("keydown", (event) => {
   filter.focus();
 });
 
-// A browser has few connections to one server: only the page that is seen takes one.
-document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
-if (!document.hidden) open();
+document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : poll()));
+if (!document.hidden) poll();

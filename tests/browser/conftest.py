@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -85,10 +85,10 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture
 def served(chromium: Any) -> Iterator[Served]:
     api, world = busy()
-    cluster, stop = cli.cluster_of(api), Event()
+    cluster = cli.cluster_of(api)
     with closing(listen(0)) as listener:
         guard = Guard(listener.getsockname()[1])
-        app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster), stop)
+        app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster))
         server = server_of(listener, app)
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -101,7 +101,6 @@ def served(chromium: Any) -> Iterator[Served]:
         found.tab.wait_for_url(f"http://127.0.0.1:{guard.port}/")
         yield found
         context.close()
-        stop.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -77,9 +77,8 @@ def test_a_proxy_gets_each_page_and_a_reservation_is_live(lab: Lab) -> None:
     }
     lab.client.create(INGRESS_DAEMONSETS, manifest, redis)
 
-    with asked(lab, "/live/reservations", SERVICE) as stream:
-        lab.client.delete(PODS, "a", redis)
-        until(lambda: address in stream.readline().decode(), SECONDS, "the page to be sent again", every=0)
+    lab.client.delete(PODS, "a", redis)
+    until(lambda: address in text(lab, "/live/reservations"), SECONDS, "the page to have it")
 
     node = str(pod.spec.node_name)
     objects = (f"pod/{redis}/a", f"ip/{address}", f"node/{node}", f"ingressdaemonset/{redis}/web")
