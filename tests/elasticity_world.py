@@ -173,24 +173,20 @@ class Leader:
         self.settings: ElasticitySettings = parts.get("settings", SETTINGS)
         self._switch: bool | None = parts.get("switch")
         self.recorder = FakeRecorder()
-        self.may_lead, self.stopped = True, False
+        self.may_lead = True
         self.check: Callable[[], None] = parts.get("check", self._check)
         self.client = Client(cluster)
         fenced = self.client.fenced(lambda: self.check(), math.inf)
         self.heard = cluster.api.version
-        self._pods, self._nodes = (
-            Feed(parts.get("decode", decode)),
-            Feed(msgspec.json.Decoder(WatchedNode).decode),
-        )
+        self._pods, self._nodes = Feed(decode), Feed(msgspec.json.Decoder(WatchedNode).decode)
         self._pods.list(cluster.api.list(PODS))
-        self._node_cache = NodeCache(self._nodes.informer)
-        self._list_nodes(parts.get("nodes", fleet()))
-        self.pods = PodCache(fenced, self._pods.informer)
+        nodes = NodeCache(self._nodes.informer)
+        self.set_nodes(parts.get("nodes", fleet()))
         recorder: Any = self.recorder
         ahead = parts.get("ahead", 0.0)
-        self.sources = Sources(
-            self.pods,
-            self._node_cache,
+        sources = Sources(
+            PodCache(fenced, self._pods.informer),
+            nodes,
             lambda: self.settings,
             lambda: self._switch,
             lambda pod: cluster.workloads.get(pod.key.partition("/")[0]),
@@ -198,7 +194,7 @@ class Leader:
         self._switches = Feed(msgspec.json.Decoder(ConfigMap).decode)
         informers = ElasticityInformers(self._pods.informer, self._nodes.informer, self._switches.informer)
         self.parts = Elasticity(
-            self.sources,
+            sources,
             informers,
             fenced,
             recorder,
@@ -218,34 +214,14 @@ class Leader:
             writes._promote()
             return list(writes._waiting)
 
-    @property
-    def switch(self) -> bool | None:
-        return self._switch
-
-    @switch.setter
-    def switch(self, on: bool | None) -> None:
+    def set_switch(self, on: bool | None) -> None:
         self._switch = on
         self._switches.list(
             [{"metadata": {"name": "switch", "resourceVersion": str(self._switches.version + 1)}}]
         )
 
-    @property
-    def nodes(self) -> Nodes:
-        return self._node_cache()
-
-    @nodes.setter
-    def nodes(self, nodes: Nodes) -> None:
-        self._list_nodes(nodes)
-
-    @property
-    def due(self) -> Sequence[str]:
-        """Of the pods that are to be fenced."""
-        return self.parts._takeover.due
-
-    def hear(self, count: int | None = None) -> None:
-        """So many changes of pods, or all."""
-        changes = [each for each in self.cluster.api.changes(self.heard) if each.key[0] == PODS]
-        for each in changes[:count]:
+    def hear(self) -> None:
+        for each in (each for each in self.cluster.api.changes(self.heard) if each.key[0] == PODS):
             self._pods.apply(each.old and each.old.raw, each.new and each.new.raw)
             self.heard = each.version
 
@@ -279,7 +255,7 @@ class Leader:
                 self.let_go()
             self.clock.advance(pause)
 
-    def _list_nodes(self, nodes: Nodes) -> None:
+    def set_nodes(self, nodes: Nodes) -> None:
         """Each with a version that follows from its content."""
         raws = [msgspec.to_builtins(each) for each in (*nodes.super, *nodes.local)]
         for raw in raws:
@@ -287,7 +263,7 @@ class Leader:
         self._nodes.list(raws)
 
     def _fence(self) -> None:
-        while self.due and not self.stopped:
+        while self.parts._takeover.due:
             if not self._step(self.parts.takeover):
                 if not self.may_lead:
                     return

@@ -86,7 +86,7 @@ def test_a_pod_that_waits_for_a_cap_no_longer_says_so_when_it_waits_for_a_node()
     assert PODS_BY_STATE.labels("capped")._value.get() == 1
 
     world.leader.settings = ElasticitySettings()
-    world.leader.nodes = sorted_out([node(HOME), super_node(unschedulable=True)])
+    world.leader.set_nodes(sorted_out([node(HOME), super_node(unschedulable=True)]))
     world.leader.settle()
     assert (
         world.annotations(name)[REASON]

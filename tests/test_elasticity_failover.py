@@ -32,7 +32,7 @@ WAITS = "waits for 60 s at most, no super node is without taint node.kubernetes.
 
 def pass_by(world: World, seconds: float, nodes: Nodes) -> None:
     """The leader takes a turn every five *seconds*."""
-    world.leader.nodes = nodes
+    world.leader.set_nodes(nodes)
     world.pass_by(seconds)
 
 
@@ -410,7 +410,7 @@ def test_a_node_that_did_not_start_pods_is_the_last_choice_for_a_while() -> None
 
 def test_nothing_is_avoided_any_more_when_it_is_switched_off() -> None:
     world, name = unstarted()
-    world.leader.nodes = fleet()
+    world.leader.set_nodes(fleet())
     world.pass_by(310.0)
     assert ends(world, name)
     pending = world.stuck()

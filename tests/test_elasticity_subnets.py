@@ -210,7 +210,7 @@ def test_the_metrics_say_how_many_pods_are_in_each_of_several_tiers() -> None:
         world.bind(name, f"eklet-subnet-{tier}")
     world.leader.settle()
     assert shown() == {"1": 1, "2": 2}
-    world.leader.nodes = nodes_of(1)
+    world.leader.set_nodes(nodes_of(1))
     world.leader.settle()
 
     assert shown() == {}

@@ -88,6 +88,6 @@ def test_a_pod_goes_as_soon_as_the_global_switch_allows_it(
     world.leader.settle()
     assert world.leader.recorder.reasons == ["KeptLocal"]
 
-    world.leader.switch = after
+    world.leader.set_switch(after)
     world.leader.look()
     assert BURST in world.annotations(name)

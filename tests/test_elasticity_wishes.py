@@ -151,7 +151,7 @@ def test_a_pod_without_room_that_no_super_node_matches_waits_until_one_does() ->
     world = World()
     name = world.stuck(spec=GPU)
     world.leader.settle()
-    world.leader.nodes = fleet(super_node("eklet-gpu", {"gpu": "yes"}))
+    world.leader.set_nodes(fleet(super_node("eklet-gpu", {"gpu": "yes"})))
     world.leader.settle()
 
     assert world.annotations(name)[BURST] == "allowed"
