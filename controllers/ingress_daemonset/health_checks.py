@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -155,7 +155,7 @@ class HealthCheckers:
     *altered* are DaemonSets that are left as another writer made them.
     """
 
-    actions: Mapping[Kind, Sequence[Action]] = field(default_factory=dict)
+    actions: tuple[Action, ...] = ()
     altered: tuple[Altered, ...] = ()
     unmanaged: tuple[str, ...] = ()
 
@@ -168,32 +168,31 @@ def plan_health_checkers(
     bodies = [*daemon_sets(resource, defaults), *access(resource, defaults.cluster_role)]
     desired = {create(body["kind"], body).target: body for body in bodies}
     known = {target(kind, each.metadata): each for kind in KINDS for each in held[kind]}
-    actions: dict[Kind, list[Action]] = {kind: [] for kind in KINDS}
-    altered, unmanaged = list[Altered](), list[str]()
+    actions, altered, unmanaged = list[Action](), list[Altered](), list[str]()
     for each, body in desired.items():
         live = known.get(each)
         if live is None:
             if each.kind == "DaemonSet":
                 annotations = annotations_of(Baseline(digest(body["spec"]), generation=1))
                 body = body | {"metadata": body["metadata"] | {"annotations": annotations}}
-            actions[each.kind].append(create(each.kind, body))
+            actions.append(create(each.kind, body))
         elif not live.is_managed(uid, body):
             unmanaged.append(each.name)
         elif isinstance(live, Workload):
             drift = drift_of(
                 live, digest(body["spec"]), live.spec_digest, partial(covers, body["spec"], live.spec)
             )
-            actions[each.kind] += _daemon_set_changes(live, body["spec"], drift)
+            actions += _daemon_set_changes(live, body["spec"], drift)
             if drift is Drift.ALTERED:
                 altered.append(Altered(each.kind, each.name, live.spec_digest))
         elif live.role != body["roleRef"]:  # it can never be changed: the next reconcile creates another one
-            actions[each.kind].append(delete(each.kind, live.metadata))
+            actions.append(delete(each.kind, live.metadata))
         elif not covers(body["subjects"], live.subjects):
-            actions[each.kind].append(change(each.kind, live.metadata, {}, subjects=body["subjects"]))
+            actions.append(change(each.kind, live.metadata, {}, subjects=body["subjects"]))
     for each, live in known.items():
         if each not in desired and live.is_of(uid) and not live.is_terminating:
-            actions[each.kind].append(delete(each.kind, live.metadata))
-    return HealthCheckers(actions, tuple(altered), tuple(unmanaged))
+            actions.append(delete(each.kind, live.metadata))
+    return HealthCheckers(tuple(actions), tuple(altered), tuple(unmanaged))
 
 
 def _daemon_set_changes(held: Workload, desired: dict[str, Any], drift: Drift) -> Iterable[Action]:

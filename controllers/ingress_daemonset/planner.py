@@ -102,7 +102,7 @@ def _single_actions(rollout: Rollout) -> Iterable[Action]:
         each for name, each in rollout.left.items() if name not in leaving and each.target not in uncertain
     )
     yield from (each.action for each in rollout.departures if each.action)
-    yield from rollout.checkers.actions.get("DaemonSet", ())
+    yield from rollout.checkers.actions
 
 
 def _drains(rollout: Rollout) -> Iterable[Action]:
@@ -142,7 +142,6 @@ def _drains(rollout: Rollout) -> Iterable[Action]:
 
 def _steps(rollout: Rollout) -> Iterable[Step]:
     yield tuple(rollout.recorded)
-    yield tuple(rollout.checkers.actions.get("RoleBinding", ()))
     chosen = set[NodeRollout]()
     if FINALIZER in rollout.resource.metadata.finalizers:
         updates = {*rollout.updates()}
