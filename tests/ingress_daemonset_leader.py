@@ -349,3 +349,16 @@ class Leader:
         held = [raw for (kind, _), raw in self.api.objects.items() if kind == "Deployment"]
         pods = [raw["spec"]["template"]["spec"] for raw in held]
         return {pod["nodeName"]: pod["containers"][0]["image"] for pod in pods}
+
+
+def settled(*nodes: str, **spec: Any) -> Leader:
+    here = Leader(with_nodes(*nodes, **spec))
+    here.settle()
+    return here
+
+
+def outdated(*nodes: str, **spec: Any) -> Leader:
+    """At rest, before another template is rolled out."""
+    here = settled(*nodes, **spec)
+    here.retemplate("proxy:2")
+    return here

@@ -13,7 +13,7 @@ from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.status import Undrained
 from tests.factories import NOW
 from tests.fakes import FakeRecorder
-from tests.ingress_daemonset_leader import Leader, with_nodes
+from tests.ingress_daemonset_leader import Leader, outdated
 from tests.ingress_daemonset_world import CHECKER, World, raw_resource, resource
 
 PORT, GRACE, TIMEOUT = 10080, 20, 300
@@ -136,10 +136,8 @@ def test_each_detachment_has_one_event() -> None:
 
 def detaching(connections: int | None, confirm: str = "required") -> Leader:
     """Whose node is to get a new template."""
-    here = Leader(with_nodes("n1", healthCheckNodePorts=[10080], rolling={**WAITING, "confirm": confirm}))
+    here = outdated("n1", healthCheckNodePorts=[10080], rolling={**WAITING, "confirm": confirm})
     here.connections["n1"] = connections
-    here.settle()
-    here.retemplate("proxy:2")
     return here
 
 

@@ -10,7 +10,7 @@ import pytest
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from controllers.ingress_daemonset.children import Change, Target, Writes
-from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
+from tests.ingress_daemonset_leader import KEY, settled
 from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import DETACHED, UID, World, raw_resource
 
@@ -442,8 +442,7 @@ def test_a_request_counts_from_when_it_is_seen_whatever_the_clock_of_the_webhook
     behind: int,
 ) -> None:
     """One that was cleared at once would be made again and again, and no eviction would ever pass."""
-    here = Leader(with_nodes(*NODES, rolling={"maxUnavailableNodes": 1}))
-    here.settle()
+    here = settled(*NODES, rolling={"maxUnavailableNodes": 1})
     asked = f"{here.now() - timedelta(seconds=behind):%Y-%m-%dT%H:%M:%SZ}"
     here.api.change("IngressDaemonSet", KEY, {"status": {DRAIN_REQUESTS: {"n1": asked}}})
 

@@ -19,7 +19,7 @@ from controllers.ingress_daemonset.object_cache import RESOURCES
 from controllers.ingress_daemonset.planner import plan
 from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import ASSUMED, Pace, pace_of
-from tests.ingress_daemonset_leader import Leader, with_nodes
+from tests.ingress_daemonset_leader import Leader, settled
 from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import COMPLETE, DETACHED, TIMESTAMP, complete, is_ready, merge, raw_node
 
@@ -39,8 +39,7 @@ BY_OTHERS = {"metadata": {"annotations": {DETACHED: "true"}}}
 
 def outdated(*names: str, troubles: Mapping[str, Raw] | None = None, **spec: Any) -> Leader:
     """At rest, before another template is rolled out, with *troubles* of nodes."""
-    here = Leader(with_nodes(*names, **spec))
-    here.settle()
+    here = settled(*names, **spec)
     for name, patch in (troubles or {}).items():
         raw = here.api.objects["Node", name]
         merge(raw, patch)
@@ -221,8 +220,7 @@ def test_pods_that_are_late_are_expected_now_and_stuck_ones_never() -> None:
 
 
 def test_nothing_is_foreseen_at_rest_while_paused_or_at_the_end_of_the_object() -> None:
-    here = Leader(with_nodes(*NAMES[:2], rolling={"maxUnavailableNodes": 1}))
-    here.settle()
+    here = settled(*NAMES[:2], rolling={"maxUnavailableNodes": 1})
     assert foreseen(here) == Forecast(2, 1)
 
     here.retemplate("proxy:2")

@@ -23,7 +23,7 @@ from dev.fake_api.kinds import BUILT_IN, Kind
 from kube.errors import Forbidden
 from kube.types import ObjectMeta
 from tests.factories import NOW
-from tests.ingress_daemonset_leader import Leader, with_nodes
+from tests.ingress_daemonset_leader import Leader, outdated
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
 
 Raw = dict[str, Any]
@@ -238,10 +238,8 @@ def test_an_older_mark_is_read_and_wants_no_label() -> None:
 
 def labelled(**fields: Any) -> Leader:
     """Its first node bears the label, since load balancers' time to follow it is over."""
-    here = Leader(with_nodes("n1", "n2", rolling=LABELLING | {"confirmTimeoutSeconds": 5} | fields))
-    here.settle()
+    here = outdated("n1", "n2", rolling=LABELLING | {"confirmTimeoutSeconds": 5} | fields)
     here.announced = {"n1": "edge/web", "n2": "edge/web"}
-    here.retemplate("proxy:2")
     here.looks(60)
     return here
 

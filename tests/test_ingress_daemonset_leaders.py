@@ -11,7 +11,7 @@ from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.object_cache import DECODERS, RESOURCES
 from kube.errors import KubeError
 from kube.informer import Identity, Informer, ListWatch
-from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
+from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, outdated, with_nodes
 from tests.ingress_daemonset_rolling import at
 
 Raw = dict[str, Any]
@@ -55,9 +55,7 @@ def looks(leader: Leader, number: int = 5) -> None:
 
 def failing() -> Leader:
     """With one node whose pods did not come in time."""
-    here = Leader(with_nodes(*NODES, rolling={**DETACHING, "autoRollback": True}, progressDeadlineSeconds=60))
-    here.settle()
-    here.retemplate("proxy:2")
+    here = outdated(*NODES, rolling={**DETACHING, "autoRollback": True}, progressDeadlineSeconds=60)
     for _ in range(4):
         here.look()
         here.api.deliver()

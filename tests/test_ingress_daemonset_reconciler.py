@@ -15,25 +15,12 @@ from controllers.ingress_daemonset.controller import STATUS_PERIOD
 from controllers.ingress_daemonset.object_cache import UNLABELLED_PERIOD
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import KubeError
-from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
+from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, outdated, settled, with_nodes
 from tests.ingress_daemonset_world import DETACHED, raw_node
 
 
 def made(api: Api, kind: str) -> set[str]:
     return {key for found, key in api.objects if found == kind}
-
-
-def settled(*nodes: str, **spec: Any) -> Leader:
-    here = Leader(with_nodes(*nodes, **spec))
-    here.settle()
-    return here
-
-
-def outdated(*nodes: str, **spec: Any) -> Leader:
-    """At rest, before another template is rolled out."""
-    here = settled(*nodes, **spec)
-    here.retemplate("proxy:2")
-    return here
 
 
 def add_dns(api: Api) -> None:

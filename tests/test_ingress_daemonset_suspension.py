@@ -15,7 +15,7 @@ from dev.fake_api import refusal
 from kube.types import rfc3339
 from settings import IngressDaemonSetSettings
 from tests.fakes import FakeClock
-from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
+from tests.ingress_daemonset_leader import KEY, Leader, outdated, with_nodes
 from tests.ingress_daemonset_rolling import NODES, Rolling
 from tests.ingress_daemonset_world import DETACHED
 
@@ -75,9 +75,7 @@ def test_a_node_that_is_detached_to_be_drained_is_attached_too() -> None:
 
 def begun(*names: str) -> Leader:
     """A rollout in which nodes are detached."""
-    here = Leader(with_nodes(*(names or NODES), rolling=ROLLING))
-    here.settle()
-    here.retemplate("proxy:2")
+    here = outdated(*(names or NODES), rolling=ROLLING)
     here.settle(until=lambda: len(here.off()) == 2)
     return here
 
