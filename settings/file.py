@@ -131,7 +131,7 @@ def _report(settings: Settings) -> None:
 
 def changed_fields(old: Settings, new: Settings) -> list[str]:
     """Their names as written in the file."""
-    before, after = _fields(old), _fields(new)
+    before, after = (dict(_leaves("", each.model_dump(by_alias=True))) for each in (old, new))
     return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
 
 
@@ -143,10 +143,6 @@ def fingerprint(settings: Settings) -> int:
     """The same for the same settings; small enough to be exact as a float."""
     digest = hashlib.sha256(settings.model_dump_json().encode()).digest()
     return int.from_bytes(digest[:6], "big")
-
-
-def _fields(settings: Settings) -> dict[str, Any]:
-    return dict(_leaves("", settings.model_dump(by_alias=True)))
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from certs.issue import new_ca, new_leaf
 from settings import LabelSelector, Settings, SettingsError, config_path, load, parse
-from settings.file import NEEDS_RESTART, SettingsFile, changed_fields, fingerprint, needing_restart
+from settings.file import NEEDS_RESTART, SettingsFile, changed_fields, fingerprint
 from settings.values import seconds
 from tests.certificates import of_version
 from tests.facts import SETTINGS
@@ -526,9 +526,6 @@ def test_changes_that_need_a_restart_are_named_in_a_warning(path: Path) -> None:
 
 def test_what_needs_a_restart_is_a_field_that_there_is() -> None:
     assert [start for start in NEEDS_RESTART if not any(name.startswith(start) for name in SETTINGS)] == []
-    assert needing_restart(["logging.level", "cloud.endpoint", "ipReservation.duration"]) == [
-        "cloud.endpoint"
-    ]
 
 
 def test_the_watch_goes_on_after_a_callback_failed_and_ends_when_told(path: Path) -> None:
