@@ -22,37 +22,47 @@ GAUGES = list[Gauge]()
 
 
 def _gauge(name: str, text: str, *labels: str) -> Gauge:
-    gauge = Gauge(f"drawbridge_ingress_daemonset_{name}", text, ["namespace", "name", *labels])
+    gauge = Gauge(name, text, ["namespace", "name", *labels])
     GAUGES.append(gauge)
     return gauge
 
 
 NODES = _gauge(
-    "nodes",
+    "drawbridge_ingress_daemonset_nodes",
     "Nodes that match, have the current template, have all of their pods available, are detached from the load"
     " balancer, count against maxUnavailableNodes, and have lost pods.",
     "state",
 )
-HALTED = _gauge("halted", "Whether pods with the new template did not become available in time.")
+HALTED = _gauge(
+    "drawbridge_ingress_daemonset_halted",
+    "Whether pods with the new template did not become available in time.",
+)
 UNCONFIRMED = _gauge(
-    "unconfirmed",
+    "drawbridge_ingress_daemonset_unconfirmed",
     "Detached nodes that neither a timestamp nor, after the graces, their health checkers confirm.",
 )
-CANARY_PAUSED = _gauge("canary_paused", "Whether a rollout waits after its canary.")
-CANARY_UNMEASURED = _gauge("canary_unmeasured", "Whether the last query about a canary had no single value.")
+CANARY_PAUSED = _gauge(
+    "drawbridge_ingress_daemonset_canary_paused", "Whether a rollout waits after its canary."
+)
+CANARY_UNMEASURED = _gauge(
+    "drawbridge_ingress_daemonset_canary_unmeasured",
+    "Whether the last query about a canary had no single value.",
+)
 WAITING = _gauge(
-    "waiting", "Whether a rollout waits for the pause between waves, or for its window.", "waiting_for"
+    "drawbridge_ingress_daemonset_waiting",
+    "Whether a rollout waits for the pause between waves, or for its window.",
+    "waiting_for",
 )
 ROLLED_BACK = _gauge(
-    "rolled_back",
+    "drawbridge_ingress_daemonset_rolled_back",
     "Whether the template of the spec has failed, so that nodes have the one before, or return to it.",
 )
 ALTERED = _gauge(
-    "altered",
+    "drawbridge_ingress_daemonset_altered",
     "Deployments and health-check DaemonSets that another writer changes repeatedly, and that are left as they are.",
 )
 CONNECTIONS = _gauge(
-    "open_connections",
+    "drawbridge_ingress_daemonset_open_connections",
     "Open connections of detached nodes whose pods wait for their end, where they are counted.",
 )
 CONNECTION_TIMEOUTS = Counter(
