@@ -12,7 +12,7 @@ from dev.lab.session import Lab
 from kube.client import Resource
 from kube.resources import PODS
 from tests.cluster import workloads
-from tests.cluster.workloads import SECONDS, records
+from tests.cluster.workloads import GROUPS, SECONDS, records
 
 
 def test_a_pod_that_is_deleted_by_force_has_one_record_though_each_replica_is_called(
@@ -42,6 +42,21 @@ def asked(lab: Lab) -> float:
         workloads.sample(each, "drawbridge_admission_requests_total")
         for each in workloads.metrics(lab, "webhook")
     )
+
+
+@pytest.mark.parametrize("group", [pytest.param("v3", marks=pytest.mark.promise), "v1"])
+def test_addresses_are_released_by_age(lab: Lab, group: str, redis: str) -> None:
+    workloads.running_statefulset(lab, redis, 3)
+    workloads.delete_collection(lab, redis)
+    lab.wait(
+        lambda: any(held.namespace == redis for held in records(lab, group).values()), SECONDS, "reservations"
+    )
+
+    with workloads.configured(lab, ipReservation={"duration": "2s"}):
+        lab.kubectl("delete", "statefulset", "redis", "-n", redis)
+        lab.wait(lambda: not records(lab, group), SECONDS, "every address to be released")
+        # One that its server may still append to is emptied first.
+        lab.wait(lambda: not lab.client.list(GROUPS[group]).items, SECONDS, "every segment to be deleted")
 
 
 @pytest.mark.promise
