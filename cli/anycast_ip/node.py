@@ -22,7 +22,7 @@ from api.anycast_ip import (
     wanted,
 )
 from cli.explain.kinds import Event, Kind, event_table, events_about, latest, snapshot_of
-from cli.explain.prediction import Question, Snapshot, change_of, creation_of, predict, question_table
+from cli.explain.prediction import Prediction, Snapshot, change_of, creation_of, predict, question_table
 from cli.inventory import Inventory
 from cli.output import Part, Report, Table, age, moment, title
 from controllers.anycast_ip.claim import terms_for
@@ -48,7 +48,7 @@ class NodeExplanation(Report, frozen=True):
     condition: str
     transitions: tuple[Transition, ...]
     annotations: dict[str, str]
-    questions: tuple[Question, ...]
+    questions: tuple[Prediction, ...]
     now: datetime
     events: tuple[Event, ...]
 
@@ -127,13 +127,13 @@ def terms_in_words(node: Node, settings: AnycastIPSettings) -> str:
     return f"{width}, {paid}"
 
 
-def questions(node: Raw, snapshot: Snapshot) -> Iterator[Question]:
+def questions(node: Raw, snapshot: Snapshot) -> Iterator[Prediction]:
     asked = {
         "create": creation_of(NODES, node),
         "remove the taint": change_of(NODES, node, _without_taint(node)),
     }
     for action, request in asked.items():
-        yield Question(action, predict(request, snapshot))
+        yield predict(request, snapshot, action)
 
 
 def _condition(node: Raw) -> str:

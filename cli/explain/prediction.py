@@ -1,7 +1,4 @@
-"""What the webhooks would answer to a request now: called as the API server calls them, decided as they decide.
-
-A Question is that as it is shown: what each webhook makes of a request, and what is reserved for it.
-"""
+"""What the webhooks would answer to a request now: called as the API server calls them, decided as they decide."""
 
 from __future__ import annotations
 
@@ -182,18 +179,42 @@ def _found(objects: Mapping[str, Raw], key: str, kind: type[T]) -> T:
     return msgspec.convert(objects[key], kind)
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """*answers* of Drawbridge's webhooks, *others* that are called, too, and the *records* that are reserved then.
+class Prediction(Document, frozen=True):
+    """What happens when *request*, in a word the *action*, is made now.
 
+    *answers* of Drawbridge's webhooks, *others* that are called, too, and the *records* that are reserved then.
     *budget* is why a PodDisruptionBudget refuses an eviction after admission, or why that is not known.
     """
 
+    action: str
     request: ApiRequest
     answers: tuple[Verdict, ...]
     others: tuple[Verdict, ...]
     records: tuple[Record, ...]
     budget: str = ""
+
+    @property
+    def content(self) -> Raw:
+        """``others`` are webhooks of other programs that are called; ``decidedBy`` is why one of ours is not."""
+        return {
+            "action": self.action,
+            "allowed": self.allowed,
+            "reserved": [*self.addresses],
+            "notReservedBecause": "" if self.records else self.why_not_reserved,
+            "webhooks": [
+                {
+                    "webhook": each.webhook.name,
+                    "path": each.webhook.path,
+                    "called": each.outcome,
+                    "decidedBy": each.by,
+                    "effect": each.effect,
+                    "expression": each.expression,
+                }
+                for each in self.relevant
+            ],
+            "others": [each.webhook.name for each in self.others],
+            "budget": self.budget,
+        }
 
     @property
     def denials(self) -> tuple[str, ...]:
@@ -237,7 +258,7 @@ class Prediction:
         return not self.denials
 
 
-def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
+def predict(request: ApiRequest, snapshot: Snapshot, action: str = "") -> Prediction:
     """As the server decides, also of a review that cannot be decoded; none of these webhooks can write."""
     ledger = RecordingLedger()
     ours, not_called = (
@@ -268,7 +289,7 @@ def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
         pod = msgspec.convert(stored, Pod)
         ledger.records = ledger.records or tuple(_reserved_ahead(pod, snapshot))
         budget = refusal(pod, snapshot.budgets) if request.resource.subresource else ""
-    return Prediction(request, tuple(answers), tuple(others), ledger.records, budget)
+    return Prediction(action, request, tuple(answers), tuple(others), ledger.records, budget)
 
 
 def epoch(snapshot: Snapshot) -> str | None:
@@ -294,55 +315,23 @@ def _decide(webhook: Webhook, request: Request) -> Decision:
         return unreviewed(webhook, request, f"it cannot be decoded: {error}", 400)
 
 
-class Question(Document, frozen=True):
-    """What happens when the *action* is requested now."""
-
-    action: str
-    predicted: Prediction
-
-    @property
-    def content(self) -> Raw:
-        """``others`` are webhooks of other programs that are called; ``decidedBy`` is why one of ours is not."""
-        found = self.predicted
-        return {
-            "action": self.action,
-            "allowed": found.allowed,
-            "reserved": [*found.addresses],
-            "notReservedBecause": "" if found.records else found.why_not_reserved,
-            "webhooks": [
-                {
-                    "webhook": each.webhook.name,
-                    "path": each.webhook.path,
-                    "called": each.outcome,
-                    "decidedBy": each.by,
-                    "effect": each.effect,
-                    "expression": each.expression,
-                }
-                for each in found.relevant
-            ],
-            "others": [each.webhook.name for each in found.others],
-            "budget": found.budget,
-        }
+def questions_about_pod(pod: Raw, snapshot: Snapshot) -> Iterator[Prediction]:
+    yield predict(deletion_of(pod), snapshot, "delete")
+    yield predict(eviction_of(pod), snapshot, "evict")
+    yield predict(creation_of(PODS, pod), snapshot, "create")
 
 
-def questions_about_pod(pod: Raw, snapshot: Snapshot) -> Iterator[Question]:
-    yield Question("delete", predict(deletion_of(pod), snapshot))
-    yield Question("evict", predict(eviction_of(pod), snapshot))
-    yield Question("create", predict(creation_of(PODS, pod), snapshot))
-
-
-def question_table(asked: Iterable[Question], title: str = "") -> Table:
+def question_table(asked: Iterable[Prediction], title: str = "") -> Table:
     found = [row for question in asked for row in _rows(question)]
     return Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), found, title=title)
 
 
-def _rows(asked: Question) -> Iterator[tuple[Cell, ...]]:
+def _rows(found: Prediction) -> Iterator[tuple[Cell, ...]]:
     """A line for the action, then one for each path."""
-    found = asked.predicted
     what = f"reserves {', '.join(found.addresses)}" if found.addresses else ""
     if not what and found.why_not_reserved:
         what = "no IP is reserved"
-    yield asked.action, good("allowed") if found.allowed else bad("denied"), what
+    yield found.action, good("allowed") if found.allowed else bad("denied"), what
     paths = dict.fromkeys(each.webhook.path for each in found.relevant)
     for each in filter(None, map(found.answer, paths)):
         called = {Outcome.CALLED: good, Outcome.SKIPPED: faint}.get(each.outcome, warning)

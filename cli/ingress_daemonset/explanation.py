@@ -26,7 +26,7 @@ from cli.explain.kinds import (
 )
 from cli.explain.prediction import (
     Make,
-    Question,
+    Prediction,
     RecordingLedger,
     Snapshot,
     creation_of,
@@ -59,7 +59,7 @@ class OnNode(Document, frozen=True):
 
 class IngressDaemonSetExplanation(Report, frozen=True):
     ingress_daemonset: str
-    questions: tuple[Question, ...]
+    questions: tuple[Prediction, ...]
     nodes: tuple[OnNode, ...]
     status: Status
     now: datetime
@@ -98,7 +98,7 @@ def explain(inventory: Inventory, namespace: str, name: str) -> IngressDaemonSet
     snapshot = replace(snapshot, budgets=budgets_of(inventory, namespace))
     return IngressDaemonSetExplanation(
         ingress_daemonset=f"{namespace}/{name}",
-        questions=(Question("create", predict(creation_of(INGRESS_DAEMONSETS, raw), snapshot)),),
+        questions=(predict(creation_of(INGRESS_DAEMONSETS, raw), snapshot, "create"),),
         nodes=tuple(_on_nodes(resource, nodes, pods, snapshot)),
         status=resource.stored,
         now=snapshot.now,

@@ -29,7 +29,7 @@ from cli.explain.kinds import (
 )
 from cli.explain.prediction import (
     Make,
-    Question,
+    Prediction,
     RecordingLedger,
     Snapshot,
     epoch,
@@ -307,7 +307,7 @@ class Holder(Document, frozen=True):
     pod: str
     node: str
     phase: str
-    questions: tuple[Question, ...]
+    questions: tuple[Prediction, ...]
 
 
 class IPExplanation(Report, frozen=True):
@@ -451,7 +451,7 @@ class PodExplanation(Report, frozen=True):
     gated: bool
     annotations: dict[str, str]
     now: datetime
-    questions: tuple[Question, ...]
+    questions: tuple[Prediction, ...]
     promised: tuple[Promised, ...]
     reservations: tuple[Reservation, ...]
     events: tuple[Event, ...]
