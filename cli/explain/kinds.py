@@ -116,7 +116,6 @@ def budgets_of(inventory: Inventory, namespace: str) -> Sequence[Budget] | None:
 
 
 class Series(Value, frozen=True):
-    count: int = 0
     last_observed_time: datetime | None = None
 
 
@@ -126,7 +125,6 @@ class Event(Document, frozen=True):
     reason: str = ""
     message: str = ""
     reporting_component: str = ""
-    count: int | None = None
     event_time: datetime | None = None
     last_timestamp: datetime | None = None
     series: Series | None = None
