@@ -238,6 +238,16 @@ def test_what_the_api_server_does_not_answer_hides_no_other_finding(
     assert {each["check"] for each in found} == fine
 
 
+@pytest.mark.parametrize(("path", "check"), [("/secrets/", "certificates"), ("/leases/", "leader")])
+def test_what_the_user_may_not_read_is_not_called_fine(path: str, check: str) -> None:
+    refused = refusal(403, "Forbidden", "not for you")
+
+    found = findings_of(cli.installed(), lambda call: refused if path in call.path else cli.answered(call))
+
+    assert "skipped" in [each["verdict"] for each in found if each["check"] == "what is read"]
+    assert check not in {each["check"] for each in found}
+
+
 def test_an_answer_that_breaks_off_leaves_the_time_unread() -> None:
     with serving(lambda _: resets) as server:
         connection = configured(Configuration(host=server.url))
