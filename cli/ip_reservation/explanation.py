@@ -44,6 +44,7 @@ from cli.ip_reservation.reservations import (
     held_name,
     is_held_by_hand,
     kept_by,
+    release_at,
     segments_if_any,
     stored_in,
     unmanaged_entries,
@@ -83,7 +84,6 @@ OURS = (
 class Assignment(Document, frozen=True):
     """What Calico noted when it assigned the IP, and when it *released* it for its cooldown; empty where nothing."""
 
-    pool: str
     pod: str
     node: str
     since: str
@@ -120,7 +120,6 @@ def _assignment(inventory: Inventory, pool: IPPool, address: str) -> Assignment 
         return None
     about = noted.secondary or {}
     return Assignment(
-        pool=pool.metadata.name,
         pod="/".join(filter(None, (about.get("namespace"), about.get("pod")))),
         node=about.get("node", ""),
         since=about.get("timestamp", ""),
@@ -160,7 +159,7 @@ def reservations(
             release += f"; {kept}, which Drawbridge does not manage, keeps it reserved then"
         yield Reservation(
             stored,
-            expires_at=noted.ended and noted.ended + timedelta(seconds=settings.duration),
+            expires_at=release_at(noted, settings),
             release=release,
             segments=tuple(sorted(each.segment.metadata.name for each in copies)),
         )

@@ -10,12 +10,12 @@ from functools import partial
 from api.ip_reservation import FINISHED
 from api.standing import STANDING
 from calico.pools import COOLDOWN, POOLS, IPPool
-from calico.reservations import GROUPS, Reservations
+from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation as Segment
 from cli.cluster import attempt
 from cli.health import PAGE, Finding, Health, Needs, Overview, Problem, Verdict
 from cli.installation import CALICO, CONTROLLERS, WEBHOOK, Access, access
-from cli.inventory import Inventory
+from cli.inventory import SECONDS, Inventory
 from cli.ip_reservation.pools import headroom
 from cli.ip_reservation.reservations import (
     by_address,
@@ -156,31 +156,27 @@ def needs(settings: Settings) -> Iterator[Needs]:
 
 def checks(inventory: Inventory) -> Iterator[Finding]:
     settings = inventory.installed.in_force.ip_reservation
-    version = settings.calico_api_version
-    usable = GROUPS if version == "auto" else (version,)
-    answers = ((each, attempt(partial(inventory.serves_reservations, each))) for each in usable)
-    group, answer = next((found for found in answers if found[1]), ("", None))
-    if isinstance(answer, ServerError):
-        message = f"{group} does not answer: {answer.message}: deletions of selected pods are refused"
-        yield Finding(
-            "Calico's API", Verdict.WRONG, message, "repair Calico's API server: kubectl get apiservices"
-        )
-    elif isinstance(answer, KubeError):
-        yield Finding.unread("Calico's API", "", answer)
-    elif answer:
-        yield Finding("Calico's API", Verdict.OK, f"IPReservation is served in {group}")
-    else:
-        yield Finding(
-            "Calico's API",
-            Verdict.WRONG,
-            f"IPReservation is served in none of {', '.join(usable)}: deletions of selected pods are refused",
-            "install Calico's CRDs, or set ipReservation.advanced.calicoApiVersion to auto",
-        )
+    yield _of_api(inventory)
     yield from _of_cooldown(settings, attempt(inventory.cooldown))
     if settings.same_address.enabled:
         yield _of_same_address(attempt(partial(inventory.of_calico, POOLS, IPPool)))
     if account := inventory.installed.accounts.get(WEBHOOK, ""):
         yield _reserved(inventory, account)
+
+
+def _of_api(inventory: Inventory) -> Finding:
+    check, refused = "Calico's API", "Deletions of selected pods are refused"
+    try:
+        group = inventory.reservations.resource(timeout=SECONDS).api_version
+    except NotServed as error:
+        way_out = "install Calico's CRDs, or set ipReservation.advanced.calicoApiVersion to auto"
+        return Finding(check, Verdict.WRONG, f"{error} {refused}", way_out)
+    except ServerError as error:
+        way_out = "repair Calico's API server: kubectl get apiservices"
+        return Finding(check, Verdict.WRONG, f"it does not answer: {error.message}. {refused}", way_out)
+    except KubeError as error:
+        return Finding.unread(check, "", error)
+    return Finding(check, Verdict.OK, f"IPReservation is served in {group}")
 
 
 def _of_cooldown(settings: IPReservationSettings, cooldown: int | KubeError) -> Iterator[Finding]:
