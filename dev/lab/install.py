@@ -86,7 +86,7 @@ def edit_settings(lab: Lab, changes: Mapping[str, Any]) -> None:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": kept,
-        "data": {"config.yaml": yaml.safe_dump(merged(settings, changes))},
+        "data": {**found["data"], "config.yaml": yaml.safe_dump(merged(settings, changes))},
     }
     # As Helm itself: its next upgrade would find a conflict with any other client.
     as_helm = ("--server-side", "--force-conflicts", "--field-manager=helm")
