@@ -9,13 +9,13 @@ from api.elasticity import IGNORE_RULES, LOCAL_REPLICAS, ON_SUPER_NODES, requiri
 from controllers.elasticity.eligibility import gather, request_of
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION
-from controllers.elasticity.pods import decode
+from controllers.elasticity.pods import PodIndex, decode
 from controllers.elasticity.rules import needs, reach
 from dev.lab.session import Lab
 from kube.resources import NODES, PODS
 from kube.types import Pod
 from tests.cluster.elasticity import Raw, Shop, bind, configured, template
-from tests.elasticity_world import account, index_of, misfit
+from tests.elasticity_world import account, misfit
 
 HOSTNAME = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -96,7 +96,7 @@ def _why_not(shop: Shop, name: str, made: Raw) -> str:
     metadata = {**made["metadata"], "name": name, "namespace": shop.namespace, "uid": name}
     pod = decode(msgspec.Raw(msgspec.json.encode({**made, "metadata": metadata})))
     claims = gather(needs(request_of(pod)), shop.namespace, shop.client)
-    return misfit(account(nodes, index_of(*pods), *reach(request_of(pod), claims)), pod)
+    return misfit(account(nodes, PodIndex.of(pods), *reach(request_of(pod), claims)), pod)
 
 
 def _verdict(pod: Pod) -> str:
