@@ -76,14 +76,6 @@ def test_one_after_the_other_bears_the_label_while_its_pods_are_replaced() -> No
     assert not [each for each in here.nodes.values() if each["metadata"]["annotations"]]
 
 
-def test_confirm_timeout_seconds_say_how_long_load_balancers_have() -> None:
-    here = world(confirmTimeoutSeconds=5, confirm="off")
-    here.turn()
-    here.later(5)
-    here.turn()
-    assert here.updated() == {"n1"}
-
-
 def test_a_node_that_others_left_out_counts_and_is_left_out_afterwards() -> None:
     here = world("n1", "n2")
     labels(here, "n2")[EXCLUDED] = ""
