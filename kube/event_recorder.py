@@ -8,9 +8,7 @@ on one object the rest is dropped, so that a loop cannot flood etcd.
 
 from __future__ import annotations
 
-import math
 import socket
-from collections import Counter as Count
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -90,19 +88,22 @@ class EventCorrelator:
     def __init__(self) -> None:
         self._series: dict[Note, Series] = {}
         """In the order of last_at."""
-        self._written, self._window_began = Count[Regarding](), -math.inf
+        self._written: dict[Regarding, tuple[float, int]] = {}
+        """Since when, and how many; in the order of the first."""
 
     def enter(self, note: Note, at: datetime, now: float) -> Series | None:
         """The series to write; None when its object has had too many Events."""
-        while (oldest := next(iter(self._series), None)) and self._series[oldest].last_at <= now - WINDOW:
+        then = now - WINDOW
+        while (oldest := next(iter(self._series), None)) and self._series[oldest].last_at <= then:
             del self._series[oldest]
+        while (of := next(iter(self._written), None)) and self._written[of][0] <= then:
+            del self._written[of]
         series = self._series.pop(note, None) or Series(_event_name(note.regarding), at)
         series.count, series.last_at = series.count + 1, now
         self._series[note] = series
-        if now - self._window_began >= WINDOW:
-            self._written, self._window_began = Count[Regarding](), now
-        self._written[note.regarding] += 1
-        return series if self._written[note.regarding] <= BURST else None
+        since, written = self._written.get(note.regarding, (now, 0))
+        self._written[note.regarding] = since, written + 1
+        return series if written < BURST else None
 
 
 class EventRecorder:
