@@ -56,7 +56,7 @@ def metrics() -> set[str]:
     found = set()
     for call in calls():
         if (
-            called(call) in ("Counter", "Gauge", "Histogram", "_gauge")
+            called(call) in ("Counter", "Gauge", "Histogram")
             and call.args
             and (name := text_of(call.args[0]))
         ):

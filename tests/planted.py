@@ -36,15 +36,14 @@ SWAPS = [
     ),
     (  # small segments are deleted before the one that takes their place is stored
         "controllers/ip_reservation/release_reconciler.py",
-        "compacted = [self._compact(compaction) for compaction, _ in self._creations.of(due)]",
-        "sources = {name for each in planned.compactions for name in each.sources}\n"
-        "        for each in (each for each in snapshot.ours if each.metadata.name in sources):\n"
-        "            self.reservations.delete(each)",
+        "created += self._compact(action)",
+        "for each in (each for each in snapshot.ours if each.metadata.name in action.sources):\n"
+        "                    self.reservations.delete(each)",
     ),
     (  # a pod is marked before its reservation is durable
         "controllers/ip_reservation/standing.py",
         "self._reserve(planned.reserved, epoch.owner, settings)",
-        "ahead = NONE.union(*(self._candidates[uid].keys for uid in planned.reserved))\n"
+        "ahead = NO_KEYS.union(*(self._candidates[uid].keys for uid in planned.reserved))\n"
         "        self._claim(planned.reserved, ahead, epoch.owner)\n"
         "        for key in self._pods_of(planned.reserved):\n"
         "            self.marking.add(key)",

@@ -17,53 +17,51 @@ from controllers.ingress_daemonset.status import Unconfirmed, Undrained
 from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.types import ObjectMeta, key_of
 
-GAUGES = list[Gauge]()
-"""Of one IngressDaemonSet each."""
-
-
-def _gauge(name: str, text: str, *labels: str) -> Gauge:
-    gauge = Gauge(name, text, ["namespace", "name", *labels])
-    GAUGES.append(gauge)
-    return gauge
-
-
-NODES = _gauge(
+NODES = Gauge(
     "drawbridge_ingress_daemonset_nodes",
     "Nodes that match, have the current template, have all of their pods available, are detached from the load"
     " balancer, count against maxUnavailableNodes, and have lost pods.",
-    "state",
+    ["namespace", "name", "state"],
 )
-HALTED = _gauge(
+HALTED = Gauge(
     "drawbridge_ingress_daemonset_halted",
     "Whether pods with the new template did not become available in time.",
+    ["namespace", "name"],
 )
-UNCONFIRMED = _gauge(
+UNCONFIRMED = Gauge(
     "drawbridge_ingress_daemonset_unconfirmed",
     "Detached nodes that neither a timestamp nor, after the graces, their health checkers confirm.",
+    ["namespace", "name"],
 )
-CANARY_PAUSED = _gauge(
-    "drawbridge_ingress_daemonset_canary_paused", "Whether a rollout waits after its canary."
+CANARY_PAUSED = Gauge(
+    "drawbridge_ingress_daemonset_canary_paused",
+    "Whether a rollout waits after its canary.",
+    ["namespace", "name"],
 )
-CANARY_UNMEASURED = _gauge(
+CANARY_UNMEASURED = Gauge(
     "drawbridge_ingress_daemonset_canary_unmeasured",
     "Whether the last query about a canary had no single value.",
+    ["namespace", "name"],
 )
-WAITING = _gauge(
+WAITING = Gauge(
     "drawbridge_ingress_daemonset_waiting",
     "Whether a rollout waits for the pause between waves, or for its window.",
-    "waiting_for",
+    ["namespace", "name", "waiting_for"],
 )
-ROLLED_BACK = _gauge(
+ROLLED_BACK = Gauge(
     "drawbridge_ingress_daemonset_rolled_back",
     "Whether the template of the spec has failed, so that nodes have the one before, or return to it.",
+    ["namespace", "name"],
 )
-ALTERED = _gauge(
+ALTERED = Gauge(
     "drawbridge_ingress_daemonset_altered",
     "Deployments and health-check DaemonSets that another writer changes repeatedly, and that are left as they are.",
+    ["namespace", "name"],
 )
-CONNECTIONS = _gauge(
+CONNECTIONS = Gauge(
     "drawbridge_ingress_daemonset_open_connections",
     "Open connections of detached nodes whose pods wait for their end, where they are counted.",
+    ["namespace", "name"],
 )
 CONNECTION_TIMEOUTS = Counter(
     "drawbridge_ingress_daemonset_connection_timeouts",
@@ -77,6 +75,19 @@ WRITES = Counter(
     "Writes to objects other than status, by result.",
     ["kind", "verb", "result"],
 )
+
+GAUGES = (
+    NODES,
+    HALTED,
+    UNCONFIRMED,
+    CANARY_PAUSED,
+    CANARY_UNMEASURED,
+    WAITING,
+    ROLLED_BACK,
+    ALTERED,
+    CONNECTIONS,
+)
+"""Of one IngressDaemonSet each."""
 
 STATES = ("desired", "updated", "ready", "detached", "unavailable", "degraded")
 ENDED = {
