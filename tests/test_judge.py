@@ -183,6 +183,7 @@ def disturbed(subject: str, at: float = 0) -> Disturbances:
     return found
 
 
+ASKED = disturbed("eviction on node-0")
 DRAINED, UNSEEN = disturbed("drain of node-0"), disturbed("redis-0", 45)
 UNSEEN.note(reservation.NO_LEADER, 80)
 
@@ -438,6 +439,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         edge.EdgeServes,
         [edge_of(0, 0), edge_of(250, 2, disturbances=DRAINED), edge_of(253, 2, disturbances=DRAINED)],
     ),
+    "a cordoned node is detached beyond the budget though nothing was to be evicted": (
+        edge.EdgeServes,
+        [edge_of(0, 0), edge_of(198, 0, cordoned=1), *(edge_of(at, 2, cordoned=1) for at in (200, 203))],
+    ),
     "a node is detached before the one that was updated answers 200": (edge.EdgeServes, just_updated("required")),
     "a node is detached beside a cordoned one": (
         edge.DetachedWithinTheBudget,
@@ -674,6 +679,14 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             edge_of(201, 1, cordoned=1),
             edge_of(300, 2, cordoned=1),
             edge_of(303, 2, cordoned=1),
+        ],
+    ),
+    "a node that is cordoned while an eviction from it waits is detached beyond the budget": (
+        edge.EdgeServes,
+        [
+            edge_of(0, 0),
+            edge_of(198, 0, cordoned=1, disturbances=ASKED),
+            *(edge_of(at, 2, cordoned=1, disturbances=ASKED) for at in (200, 203, 270)),
         ],
     ),
     "a node that was drained stays off until drainTimeoutSeconds are over": (

@@ -133,6 +133,8 @@ class EdgeServes(Invariant):
         not: a drained one gets no traffic while it is cordoned."""
         self._uid = ""
         self._cordoned: set[str] = set()
+        self._drained_by_hand: dict[str, float] = {}
+        """When nodes were last cordoned that were asked for a pod: such a drain waits for no budget, documented."""
         self._failed: set[str] = set()
         """Nodes with a pod that has crashed, until they answer 200 with others."""
         self._was_gradual = False
@@ -161,10 +163,16 @@ class EdgeServes(Invariant):
             self._cordoned = cordoned
             forgiven = FORGIVEN + resource["spec"].get("minReadySeconds", 0)
             drained = forgiven + drain_timeout(resource) + LINGER
+            asked = {
+                each for each in cordoned if seen.disturbances.within(drained, seen.at, f"eviction on {each}")
+            }
+            recent = {each: at for each, at in self._drained_by_hand.items() if seen.at - at <= forgiven}
+            self._drained_by_hand = recent | dict.fromkeys(asked | (recent.keys() & cordoned), seen.at)
             could = [
                 each
                 for each in ready
                 if since[each] > self._settled
+                and each not in self._drained_by_hand
                 and each in self._served
                 and not seen.disturbances.within(forgiven, seen.at, each)
                 and not seen.disturbances.within(drained, seen.at, f"drain of {each}")

@@ -141,6 +141,7 @@ def evict_a_pod(world: World, dice: Random) -> str:
     try:
         world.kubectl.evict(metadata["name"], metadata["namespace"], preconditions={})
     except KubeError as error:
+        world.outside.disturb(f"eviction on {pod['spec'].get('nodeName')}")
         return f"{metadata['name']}: {error}"
     return str(metadata["name"])
 
