@@ -1,4 +1,4 @@
-"""`drawbridge simulate scale` to fewer replicas: which pods go, in which order, and which IPs that reserves."""
+"""`drawbridge simulate scale`: which ReplicaSet is the newest; with fewer replicas, which pods go, in which order."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from api.elasticity import COST
+from cli.elasticity.scale import REVISION, StoredWorkload, revision_of
 from cli.ip_reservation.removal import in_order
 from cli.pods import StoredPod, stored
+from kube.types import ObjectMeta
 from tests.factories import NOW
 
 
@@ -61,3 +63,13 @@ def test_a_pod_that_shares_its_node_with_another_goes_before_one_that_is_alone()
     alone = pod("a", ready=1)
 
     assert in_order([alone, *crowded], NOW) == [*crowded, alone]
+
+
+@pytest.mark.parametrize("revision", ["", "nine", "-9", "9.5"])
+def test_a_replica_set_whose_revision_is_no_number_is_not_the_newest(revision: str) -> None:
+    odd, newest = (
+        StoredWorkload(metadata=ObjectMeta(name=name, annotations={REVISION: text}))
+        for name, text in (("odd", revision), ("newest", "2"))
+    )
+
+    assert max((odd, newest), key=revision_of) is newest

@@ -226,7 +226,13 @@ def _newest_replica_set(inventory: Inventory, deployment: StoredWorkload) -> Sto
     ]
     if not found:
         raise Failure(f"deployment {metadata.name} has no ReplicaSet yet", "repeat it in a moment")
-    return max(found, key=lambda each: int(each.metadata.annotations.get(REVISION, 0)))
+    return max(found, key=revision_of)
+
+
+def revision_of(replica_set: StoredWorkload) -> int:
+    """0 for one that is no number, until its controller writes it again."""
+    revision = replica_set.metadata.annotations.get(REVISION, "")
+    return int(revision) if revision.isdecimal() else 0
 
 
 def _scale_out(inventory: Inventory, kind: Resource, workload: StoredWorkload, replicas: int) -> Scale:
