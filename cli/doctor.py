@@ -14,16 +14,18 @@ from api.ingress_daemonset import GROUP
 from calico.reservations import GROUPS
 from cli.cluster import attempt
 from cli.errors import ALLOW, WRONG
-from cli.health import PAGE, Finding, Needs, Probe, Raw, Verdict
+from cli.health import PAGE, Finding, Probe, Raw, Verdict
 from cli.installation import (
+    ADMISSION,
     CALICO,
     CONTROLLERS,
     OWN,
     Access,
     Lease,
+    Needs,
     RegisteredWebhook,
     WebhookConfiguration,
-    access,
+    needs_of,
 )
 from cli.inventory import Inventory
 from cli.output import Part, Report, Table, bad, faint, good, warning
@@ -51,14 +53,14 @@ SKEW = timedelta(seconds=5)
 """Between two machines whose clocks are synchronized, with the time that a request takes."""
 NETWORK = "docs/how-to/install.md#private-clusters-and-other-networks"
 STYLES = {Verdict.WRONG: bad, Verdict.WARNING: warning, Verdict.SKIPPED: faint, Verdict.OK: good}
-ADMISSION = "admissionregistration.k8s.io"
 OF_USER = (
-    *access("get", "secrets", "", OWN),
-    *access("list", "nodes"),
-    *access("list", "pods"),
-    *access("list patch", "ipreservations", CALICO),
-    *access("create", "pods/eviction"),
-    *access("patch", "ingressdaemonsets", GROUP),
+    Access("get", "secrets", "", OWN),
+    Access("list", "nodes"),
+    Access("list", "pods"),
+    Access("list", "ipreservations", CALICO),
+    Access("patch", "ipreservations", CALICO),
+    Access("create", "pods/eviction"),
+    Access("patch", "ingressdaemonsets", GROUP),
 )
 
 
@@ -182,35 +184,21 @@ def _reach_finding(what: str, problem: str | KubeError, *, client_ca: bool) -> F
     return Finding("webhook server from the API server", Verdict.SKIPPED, message, way_out)
 
 
-def needed(settings: Settings) -> Iterator[tuple[str, Access]]:
-    """What our ServiceAccounts must be allowed, each with the program that needs it."""
-    rows = [
-        *_always(settings),
-        *(row for health in enabled(settings).values() for row in health.needs(settings)),
-    ]
-    yield from ((program, each) for row in rows for program, accesses in row.items() for each in accesses)
-
-
-def _always(settings: Settings) -> Iterator[Needs]:
-    """Whatever features are on."""
+def needed(settings: Settings) -> Needs:
+    """What our ServiceAccounts must be allowed."""
     certs, election = settings.certs, settings.leader_election
-    lease = ("leases", "coordination.k8s.io", OWN)
-    yield {CONTROLLERS: [*access("create", "events"), *access("create", *lease)]}
+    lease, secret = ("leases", "coordination.k8s.io", OWN), ("secrets", "", OWN)
+    yield from needs_of(CONTROLLERS, "create", "events")
+    yield from needs_of(CONTROLLERS, "create", *lease)
     if election.leader_elect:
-        yield {CONTROLLERS: access("get update", *lease, election.resource_name)}
+        yield from needs_of(CONTROLLERS, "get update", *lease, election.resource_name)
     if certs.mode == "self-managed":
-        yield {
-            CONTROLLERS: [
-                *access("create", "secrets", "", OWN),
-                *access("get update", "secrets", "", OWN, certs.secret_name),
-                *access(
-                    "get update", "validatingwebhookconfigurations", ADMISSION, "", certs.configuration_name
-                ),
-                *access(
-                    "get update", "mutatingwebhookconfigurations", ADMISSION, "", certs.configuration_name
-                ),
-            ]
-        }
+        yield from needs_of(CONTROLLERS, "create", *secret)
+        yield from needs_of(CONTROLLERS, "get update", *secret, certs.secret_name)
+        for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
+            yield from needs_of(CONTROLLERS, "get update", kind, ADMISSION, "", certs.configuration_name)
+    for health in enabled(settings).values():
+        yield from health.needs(settings)
 
 
 def _permissions(inventory: Inventory) -> Iterator[Finding]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from cli.errors import unreadable
-from cli.installation import Access
+from cli.installation import Needs
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part
 from kube.errors import KubeError
@@ -19,8 +19,6 @@ from settings import Settings
 
 PAGE = "docs/how-to/troubleshooting.md"
 Raw = dict[str, Any]
-Needs = Mapping[str, Iterable[Access]]
-"""By the component of the program."""
 
 
 class Problem(Document, frozen=True):
@@ -85,7 +83,7 @@ class Health:
     what: str
     """Is read, for one who may not."""
     look: Callable[[Inventory], tuple[Overview, Iterable[Problem]]]
-    needs: Callable[[Settings], Iterable[Needs]]
+    needs: Callable[[Settings], Needs]
     probe: Callable[[Settings], Probe] | None = None
     checks: Callable[[Inventory], Iterator[Finding]] = lambda _: iter(())
 

@@ -22,6 +22,7 @@ CHART = "drawbridge"
 NAME, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 COMPONENT, VERSION = "app.kubernetes.io/component", "app.kubernetes.io/version"
 WEBHOOK, CONTROLLERS = "webhook", "controllers"
+ADMISSION = "admissionregistration.k8s.io"
 CONFIGURATION_FILE = "config.yaml"
 CONFIGURATIONS = {
     "MutatingWebhookConfiguration": MUTATING_WEBHOOKS,
@@ -29,7 +30,7 @@ CONFIGURATIONS = {
 }
 """In the order in which the API server calls their webhooks."""
 POLICIES = {
-    kind: Resource("admissionregistration.k8s.io", "v1", plural, namespaced=False)
+    kind: Resource(ADMISSION, "v1", plural, namespaced=False)
     for kind, plural in (
         ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
         ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
@@ -264,11 +265,13 @@ class Access(NamedTuple):
         return self._replace(group=group, namespace=namespace if self.namespace == OWN else "")
 
 
-def access(
-    verbs: str, resource: str, group: str = "", namespace: str = "", name: str = ""
-) -> Iterator[Access]:
-    """One for each of *verbs*."""
-    return (Access(verb, resource, group, namespace, name) for verb in verbs.split())
+Needs = Iterator[tuple[str, Access]]
+"""Each with the component that needs it."""
+
+
+def needs_of(component: str, verbs: str, *of: str) -> Needs:
+    """One for each of *verbs*, *of* what Access has after them."""
+    return ((component, Access(verb, *of)) for verb in verbs.split())
 
 
 def selector_of(metadata: ObjectMeta) -> str:

@@ -20,8 +20,8 @@ from api.anycast_ip import (
     transitions_of,
     wanted,
 )
-from cli.health import Health, Needs, Overview, Probe, Problem, named, probe_object
-from cli.installation import CONTROLLERS, OWN, WEBHOOK, access
+from cli.health import Health, Overview, Probe, Problem, named, probe_object
+from cli.installation import CONTROLLERS, OWN, WEBHOOK, Needs, needs_of
 from cli.inventory import Inventory
 from cli.output import Cell, Document, warning
 from kube.errors import KubeError
@@ -108,13 +108,13 @@ def _quota_problems(inventory: Inventory) -> Iterator[Problem]:
             yield Problem(what, f"have it raised, or release orphaned addresses: {QUOTAS}")
 
 
-def needs(settings: Settings) -> Iterator[Needs]:
-    claims = access("list create update delete", "configmaps", "", OWN)
-    yield {CONTROLLERS: [*access("watch patch", "nodes"), *claims]}
+def needs(settings: Settings) -> Needs:
+    yield from needs_of(CONTROLLERS, "watch patch", "nodes")
+    yield from needs_of(CONTROLLERS, "list create update delete", "configmaps", "", OWN)
     if settings.anycast_ip.egress_check.enabled:
-        yield {CONTROLLERS: access("list create delete", "pods", "", OWN)}
+        yield from needs_of(CONTROLLERS, "list create delete", "pods", "", OWN)
     if settings.anycast_ip.pod_address.enabled:
-        yield {WEBHOOK: access("get", "nodes")}
+        yield from needs_of(WEBHOOK, "get", "nodes")
 
 
 def probe(settings: Settings) -> Probe:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -11,8 +11,8 @@ from rich.text import Text
 
 from api.elasticity import LOCAL_REPLICAS
 from cli.elasticity.placements import PENDING
-from cli.health import Health, Needs, Overview, Probe, Problem, late, named, probe_object, probe_pod
-from cli.installation import CONTROLLERS, OWN, WEBHOOK, access
+from cli.health import Health, Overview, Probe, Problem, late, named, probe_object, probe_pod
+from cli.installation import CONTROLLERS, OWN, WEBHOOK, Needs, needs_of
 from cli.inventory import Inventory
 from cli.output import Cell, count_of, warning
 from cli.pods import Pod
@@ -77,16 +77,12 @@ def _on_node(inventory: Inventory, name: str) -> int:
     return inventory.cluster.count(PODS, on_node)
 
 
-def needs(settings: Settings) -> Iterator[Needs]:
-    yield {
-        CONTROLLERS: [
-            *access("watch patch", "pods"),
-            *access("watch", "nodes"),
-            *access("watch", "statefulsets", "apps"),
-        ]
-    }
+def needs(settings: Settings) -> Needs:
+    yield from needs_of(CONTROLLERS, "watch patch", "pods")
+    yield from needs_of(CONTROLLERS, "watch", "nodes")
+    yield from needs_of(CONTROLLERS, "watch", "statefulsets", "apps")
     if (election := settings.leader_election).leader_elect:
-        yield {WEBHOOK: access("get", "leases", "coordination.k8s.io", OWN, election.resource_name)}
+        yield from needs_of(WEBHOOK, "get", "leases", "coordination.k8s.io", OWN, election.resource_name)
 
 
 def probe(_: Settings) -> Probe:

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from api.ingress_daemonset import API_VERSION, GROUP, INGRESS_DAEMONSETS, KIND, NODE_LABEL
-from cli.health import PROBE_NAME, Health, Needs, Overview, Probe, Problem, probe_object, probe_pod
+from cli.health import PROBE_NAME, Health, Overview, Probe, Problem, probe_object, probe_pod
 from cli.ingress_daemonset.rollouts import Rollout, StoredResource, rollout_of
-from cli.installation import CONTROLLERS, WEBHOOK, access
+from cli.installation import CONTROLLERS, WEBHOOK, Needs, needs_of
 from cli.inventory import Inventory
 from cli.output import Cell, Part, Table, bad, fields_of, warning
 from kube.types import key_of
@@ -77,15 +77,11 @@ def look(inventory: Inventory) -> tuple[Rollouts, Iterable[Problem]]:
     return Rollouts(rollouts), problems
 
 
-def needs(_: Settings) -> Iterator[Needs]:
-    yield {
-        WEBHOOK: access("list", "ingressdaemonsets", GROUP),
-        CONTROLLERS: [
-            *access("watch", "ingressdaemonsets", GROUP),
-            *access("patch", "ingressdaemonsets/status", GROUP),
-            *access("watch create patch delete", "deployments", "apps"),
-        ],
-    }
+def needs(_: Settings) -> Needs:
+    yield from needs_of(WEBHOOK, "list", "ingressdaemonsets", GROUP)
+    yield from needs_of(CONTROLLERS, "watch", "ingressdaemonsets", GROUP)
+    yield from needs_of(CONTROLLERS, "patch", "ingressdaemonsets/status", GROUP)
+    yield from needs_of(CONTROLLERS, "watch create patch delete", "deployments", "apps")
 
 
 def probe(_: Settings) -> Probe:

@@ -13,8 +13,8 @@ from calico.pools import COOLDOWN, POOLS, IPPool
 from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation as Segment
 from cli.cluster import attempt
-from cli.health import PAGE, Finding, Health, Needs, Overview, Problem, Verdict
-from cli.installation import CALICO, CONTROLLERS, WEBHOOK, Access, access
+from cli.health import PAGE, Finding, Health, Overview, Problem, Verdict
+from cli.installation import ADMISSION, CALICO, CONTROLLERS, WEBHOOK, Access, Needs, needs_of
 from cli.inventory import SECONDS, Inventory
 from cli.ip_reservation.pools import headroom
 from cli.ip_reservation.reservations import (
@@ -121,37 +121,31 @@ def _problems(
             )
 
 
-def needs(settings: Settings) -> Iterator[Needs]:
+def needs(settings: Settings) -> Needs:
     ours, segments = settings.ip_reservation, ("ipreservations", CALICO)
-    configuration = (
-        "validatingwebhookconfigurations",
-        "admissionregistration.k8s.io",
-        "",
-        settings.certs.configuration_name,
-    )
-    yield {
-        WEBHOOK: [*access("get", "pods"), *access("get", "namespaces"), *access("create", *segments)],
-        CONTROLLERS: [
-            *access("watch", "pods"),
-            *access("watch", "namespaces"),
-            *access("list watch create patch delete", *segments),
-            *access("get update", *configuration),
-        ],
-    }
+    configuration = ("validatingwebhookconfigurations", ADMISSION, "", settings.certs.configuration_name)
+    yield from needs_of(WEBHOOK, "get", "pods")
+    yield from needs_of(WEBHOOK, "get", "namespaces")
+    yield from needs_of(WEBHOOK, "create", *segments)
+    yield from needs_of(CONTROLLERS, "watch", "pods")
+    yield from needs_of(CONTROLLERS, "watch", "namespaces")
+    yield from needs_of(CONTROLLERS, "list watch create patch delete", *segments)
+    yield from needs_of(CONTROLLERS, "get update", *configuration)
     if ours.workload_opt_in:
-        workloads = [*access("watch", "deployments", "apps"), *access("watch", "statefulsets", "apps")]
-        yield {CONTROLLERS: [*access("patch", "pods"), *workloads]}
+        yield from needs_of(CONTROLLERS, "patch", "pods")
+        yield from needs_of(CONTROLLERS, "watch", "deployments", "apps")
+        yield from needs_of(CONTROLLERS, "watch", "statefulsets", "apps")
     if ours.same_address.enabled:
-        yield {
-            WEBHOOK: [*access("list", *segments), *access("list", "ippools", CALICO)],
-            CONTROLLERS: access("patch", "pods"),
-        }
+        yield from needs_of(WEBHOOK, "list", *segments)
+        yield from needs_of(WEBHOOK, "list", "ippools", CALICO)
+        yield from needs_of(CONTROLLERS, "patch", "pods")
     if ours.standing.enabled:
-        yield {WEBHOOK: access("get", *configuration), CONTROLLERS: access("patch", "pods")}
+        yield from needs_of(WEBHOOK, "get", *configuration)
+        yield from needs_of(CONTROLLERS, "patch", "pods")
     if ours.pools.enabled or ours.standing.enabled:
+        yield from needs_of(CONTROLLERS, "watch", "ippools", CALICO)
         # Calico's own API server has no blocks.
-        blocks = access("watch", "ipamblocks", "crd.projectcalico.org")
-        yield {CONTROLLERS: [*access("watch", "ippools", CALICO), *blocks]}
+        yield from needs_of(CONTROLLERS, "watch", "ipamblocks", "crd.projectcalico.org")
 
 
 def checks(inventory: Inventory) -> Iterator[Finding]:
