@@ -158,8 +158,9 @@ class Network:
             kernel.sleep(self._latency())
             trouble = self._trouble(replica, call)
             if trouble == "hangs":
-                kernel.sleep(max(0.0, min(self._hangs_for, timeout - (kernel.now - began))))
-                if kernel.now - began >= timeout:
+                left = timeout - (kernel.now - began)
+                kernel.sleep(max(0.0, min(self._hangs_for, left)))
+                if self._hangs_for >= left:
                     raise TimeoutError("timed out")
             if trouble == "late":
                 after = timeout + self._dice.uniform(0.0, self._latest)
