@@ -96,6 +96,8 @@ EXHAUSTED = "address: a node that is refused by a quota opens in the end, and st
 FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hour"
 CLAIM = "anycast-ip-"
 CLAIMS_END = "address: each claim of a node that is gone ends"
+SAID_WHEN = "truth: an Event says when an address that is announced will be bound"
+MOVED = "truth: an Event says that a user moved an address"
 KEPT = "address: as many idle addresses are kept as the pool says"
 KNOWN = "address: a pod that waits for the address of its node has it"
 KEPT_OPEN = "address: a node that was open with its address stays so"
@@ -120,6 +122,7 @@ IN_ORDER = "edge: a template reaches the nodes of one wave after the other"
 OPENED = (
     "edge: a rollout that waits for its window begins when that opens, and takes no longer than any other"
 )
+PAUSED = "edge: while a rollout is paused, no further node gets its template"
 MENDED = "edge: what is unavailable anyway gets a template that mends it"
 BY_NODE = {"byLabel": "kubernetes.io/hostname"}
 LEFT = "edge: in the end a node that is selected no more has no pods"
@@ -132,6 +135,8 @@ BALANCED = {"enabled": True, "loadBalancers": [{"id": BALANCER, "namespaces": [o
 BREATH = 30.0
 """Seconds from the last act of a history until the world is left alone."""
 REST, FOR_EVER = 600.0, 1e9
+LATE = 30.0
+"""Seconds for which a write is on its way: another one leads meanwhile, and has decided."""
 
 HISTORIES: dict[str, Scenario] = {}
 Keep = Callable[[Script], Script]
@@ -262,6 +267,20 @@ def wrong_keys_while_releasing(world: World) -> Iterator[float]:
         yield 0.005
     world.cloud.use_keys_of_the_other_account(world.kernel.now + 60.0)
     yield 90.0
+
+
+@history("anycast_ip", nodes=1)
+def dies_while_releasing(world: World) -> Iterator[float]:
+    """A leader that dies when the cloud has released the last address leaves a claim that ends in minutes."""
+    need_addresses(world)
+    yield 60.0
+    leaves(world, "node-1")
+    while any(each.status != "OFFLINING" for each in world.cloud.addresses):
+        yield 0.001
+    kill_the_leader(world, world.kernel.dice)
+    yield 180.0
+    if claims := [named(each) for each in world.api.peek(CONFIG_MAPS) if CLAIM in named(each)]:
+        broken(world, CLAIMS_END, f"{', '.join(claims)} is left")
 
 
 @history("anycast_ip", nodes=2, values={"anycastIP": {"releaseOnLabelRemoval": True}})
@@ -468,7 +487,7 @@ def leaves_while_ordering(world: World) -> Iterator[float]:
 
 @history("anycast_ip", nodes=2)
 def list_of_others(world: World) -> Iterator[float]:
-    """A node says why its address is not in the allow-list, and is opened once that has it."""
+    """A node says why its address is not in the allow-list, then that it is, and is opened after that."""
     others = {"metadata": {"name": "addresses", "namespace": "drawbridge"}, "data": {}}
     world.api.put(CONFIG_MAPS, others)
     announced = {"allowList": {"enabled": True, "configMap": "addresses", "announceBefore": "10s"}}
@@ -479,6 +498,13 @@ def list_of_others(world: World) -> Iterator[float]:
     says_why(world)
     world.api.remove(CONFIG_MAPS, "addresses", "drawbridge")
     yield 60.0
+    if "AnycastIpAnnounced" not in events(world):
+        broken(world, SAID_WHEN, "node-9")
+
+
+def events(world: World) -> set[str]:
+    """Their reasons."""
+    return {each["reason"] for each in world.api.peek(EVENTS)}
 
 
 def says_why(world: World) -> None:
@@ -518,6 +544,8 @@ def moved_address(world: World) -> Iterator[float]:
     yield 120.0
     if len(claims := [each for each in world.api.peek(CONFIG_MAPS) if CLAIM in named(each)]) > 1:
         broken(world, CLAIMS_END, f"there are {len(claims)} claims for one node")
+    if "AnycastIpMoved" not in events(world):
+        broken(world, MOVED, moved.id)
     world.cloud.account.alter(moved.id, tags={})
     yield 60.0
 
@@ -952,6 +980,24 @@ def joins_a_good_rollout(world: World) -> Iterator[float]:
             broken(world, ASKED, f"node-9 has {image(former[0])} first")
         yield 1.0
     yield 150.0
+
+
+@history("ingress_daemonset", nodes=6, lasts=600.0)
+def joins_a_paused_rollout(world: World) -> Iterator[float]:
+    """A node that joins while a rollout is paused that goes well does not get its template until it goes on."""
+    edge_spec(world, progressDeadlineSeconds=30)
+    yield 150.0
+    give_template(world, "proxy:2")
+    yield 60.0
+    edge_spec(world, paused=True)
+    yield 60.0
+    world.kubectl_create(NODES, objects.node("node-9", 9, {objects.INGRESS_LABEL: "true"}))
+    yield 60.0
+    found = images(world), images(world, "node-9")
+    if found != ({"proxy:1", "proxy:2"}, {"proxy:1"}):
+        broken(world, PAUSED, f"pods have {found[0]}, and those of the node that has joined {found[1]}")
+    edge_spec(world, paused=False)
+    yield 200.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=600.0, values={"ingressDaemonSet": {"clb": BALANCED}})
@@ -1864,6 +1910,21 @@ def cap_while_requests_are_slow(world: World) -> Iterator[float]:
         yield 30.0
     yield 30.0
     world.patch(DEPLOYMENTS, "api", {"spec": {"replicas": 0}})
+
+
+@history("elasticity", nodes=3, values={"elasticity": {"maxSuperPods": {"total": 1}}})
+def late_placement(world: World) -> Iterator[float]:
+    """A placement of a leader that has died does not exceed the cap when it arrives after the next one has begun."""
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 0}})
+    for name in ("first", "second", "api", "blog", "chat"):
+        world.kubectl_create(DEPLOYMENTS, objects.deployment(name, 1, local=0))
+        yield 10.0
+    world.kubectl_delete(DEPLOYMENTS, world.api.get(DEPLOYMENTS, "first", objects.SHOP))
+    world.network.delay(world.kernel.now + 3.0, 1.0, LATE, LATE)
+    yield 3.0
+    kill_the_leader(world, world.kernel.dice)
+    world.network.hang("PATCH", "/pods/second-", world.kernel.now + LATE + BREATH)
+    yield 120.0
 
 
 @history("elasticity", nodes=3, values={"elasticity": {"maxSuperPods": {"total": 2}}})

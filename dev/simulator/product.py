@@ -88,7 +88,7 @@ class Network:
         self._troubles: dict[str, tuple[float, float]] = {}
         """By kind: until when, and on which share of the requests, or for how many seconds at most."""
         self._hanging, self._hangs_for = ("", "", 0.0), math.inf
-        self._latest = 0.0
+        self._late = NEVER
         self._last_writes: dict[str, int] = {}
         self.on_last_write: Callable[[Process], None] = lambda _: None
         """Called with the process that made it: nothing that it would do next is done."""
@@ -112,9 +112,9 @@ class Network:
         """So many requests of ours are answered 429."""
         self._troubles["busy"] = until, share
 
-    def delay(self, until: float, share: float, latest: float) -> None:
-        """So many writes of ours are carried out so long at most after their client gave up, or died."""
-        self._troubles["late"], self._latest = (until, share), latest
+    def delay(self, until: float, share: float, latest: float, earliest: float = 0.0) -> None:
+        """So many writes of ours are carried out so long after their client gave up, or died."""
+        self._troubles["late"], self._late = (until, share), (earliest, latest)
 
     def end_after(self, replica: str, writes: int) -> None:
         """Its process dies right after so many of its writes, to the API server or to the cloud, were carried out."""
@@ -163,7 +163,7 @@ class Network:
                 if self._hangs_for >= left:
                     raise TimeoutError("timed out")
             if trouble == "late":
-                after = timeout + self._dice.uniform(0.0, self._latest)
+                after = timeout + self._dice.uniform(*self._late)
                 kernel.spawn(lambda: self._api.handle(call), "late write", kernel.system, after=after)
                 kernel.sleep(timeout)
                 raise TimeoutError("timed out")
