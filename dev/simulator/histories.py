@@ -2127,6 +2127,7 @@ def super_nodes_fail(world: World) -> Iterator[float]:
     yield 1.0
 
 
+REPLACED = "placement: no pod is deleted that nothing replaces, or whose deletion counts as a failure"
 MOVED_ONCE = "placement: a pod that a super node does not start moves once, after homeAfter, and not before"
 
 
@@ -2149,6 +2150,21 @@ def a_super_node_is_sold_out(world: World) -> Iterator[float]:
         broken(world, MOVED_ONCE, f"pods are on {found}")
     world.kubernetes.kubelets.sold_out.clear()
     world.patch(NODES, "eklet-1", {"spec": {"unschedulable": None}})
+
+
+@history("elasticity", nodes=3, values={"elasticity": FAILOVER})
+def not_replaced(world: World) -> Iterator[float]:
+    """A pod of a Job, and one without a controller, waits for the super node that has accepted it."""
+    world.kubernetes.kubelets.sold_out.add("eklet-1")
+    about = {"name": "single", "namespace": objects.SHOP, "annotations": {LOCAL_REPLICAS: "0"}}
+    world.kubectl_create(PODS, {**objects.template("single", "web:1"), "metadata": about})
+    world.kubectl_create(JOBS, objects.job("batch", 1, local=0))
+    while len(pods := accepted(world, "eklet-1")) < 2:
+        yield 0.5
+    yield 120.0
+    if accepted(world, "eklet-1") != pods:
+        broken(world, REPLACED, "its place is empty, or its Job has failed")
+    world.kubernetes.kubelets.sold_out.clear()
 
 
 def sold_out(world: World, node: str, replicas: int) -> Iterator[float]:
