@@ -123,6 +123,7 @@ OPENED = (
     "edge: a rollout that waits for its window begins when that opens, and takes no longer than any other"
 )
 PAUSED = "edge: while a rollout is paused, no further node gets its template"
+WHOLE = "edge: in a rollout a node is attached when its new pods are available"
 MENDED = "edge: what is unavailable anyway gets a template that mends it"
 BY_NODE = {"byLabel": "kubernetes.io/hostname"}
 LEFT = "edge: in the end a node that is selected no more has no pods"
@@ -980,6 +981,22 @@ def joins_a_good_rollout(world: World) -> Iterator[float]:
             broken(world, ASKED, f"node-9 has {image(former[0])} first")
         yield 1.0
     yield 150.0
+
+
+@history("ingress_daemonset", nodes=3, lasts=400.0)
+def attached_when_available(world: World) -> Iterator[float]:
+    """A node is attached when its new pods are available, not before."""
+    yield 120.0
+    give_template(world, "proxy:2")
+    before = set[str]()
+    for _ in range(1000):
+        detached = {named(each) for each in world.api.peek(NODES) if DETACH_KEY in notes(each)}
+        for node in before - detached:
+            ready = [image(each) for each in edge_pods(world, node) if is_ready(each)]
+            if ready.count("proxy:2") < 2:
+                broken(world, WHOLE, f"{node} has {ready}")
+        before = detached
+        yield 0.2
 
 
 @history("ingress_daemonset", nodes=6, lasts=600.0)
