@@ -239,7 +239,7 @@ class Lab:
             self.may_write()
 
         kube = self.kube.fenced(check, math.inf)
-        self.claims = ClaimStore(kube, "drawbridge")
+        self.claims = ClaimStore(kube, "drawbridge", self.clock)
         self.claims.load(self.cluster)
         calls = Caller(
             self.sender,

@@ -249,6 +249,27 @@ def test_a_claim_that_was_written_without_an_answer_is_known_though_its_node_has
     assert lab.is_settled()
 
 
+@pytest.mark.parametrize("idle_limit", [0, 1], ids=["of a node", "of a spare"])
+def test_a_claim_that_arrives_after_its_writer_gave_up_is_known(idle_limit: int) -> None:
+    lab = lab_with(idle=idle_limit)
+    late = list[dict[str, Any]]()
+
+    def delay(name: str, body: dict[str, Any]) -> None:
+        if not late and name.startswith("anycast-ip-"):
+            late.append(body)
+            lab.leave("n1")
+            raise Unreachable("too late")
+
+    lab.kube.before_write = delay
+    lab.join("n1")
+    lab.run_for(20)
+    lab.kube.place("configmaps", late[0])
+    lab.run_for(120)
+
+    assert {each.uid for each in stored(lab)} == lab.claims.claims.keys()
+    assert lab.is_settled()
+
+
 def test_an_address_that_another_user_takes_or_releases_is_no_longer_idle() -> None:
     lab = lab_with(count=2)
     lab.opened("n0", "n1", "n2")

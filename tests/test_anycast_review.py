@@ -18,6 +18,7 @@ from kube.errors import AlreadyExists, Conflict, ServerError
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
 from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, open_lab, original, stored
 from tests.factories import NOW
+from tests.fakes import FakeClock
 from tests.test_anycast_pool import pooling
 
 EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'
@@ -129,7 +130,7 @@ def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_sett
 
 
 def held(kube: Any, cluster: str) -> ClaimStore:
-    store = ClaimStore(kube, "drawbridge")
+    store = ClaimStore(kube, "drawbridge", FakeClock())
     store.load(cluster)
     return store
 

@@ -69,7 +69,8 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         return
 
     def begin() -> Begun:
-        (uuid, incarnation), claims = cluster_identity(client), ClaimStore(client, context.namespace)
+        uuid, incarnation = cluster_identity(client)
+        claims = ClaimStore(client, context.namespace, CLOCK.monotonic)
         claims.load(incarnation)
         return Begun(uuid, claims, read_unbinds(client, settings().leader_election))
 

@@ -149,7 +149,8 @@ class Reconciler:
         queue: WorkQueue,
         ended: Callable[[str], None],
     ) -> None:
-        self._nodes, self._inventory, self._settings = sources.nodes, sources.inventory, sources.settings
+        self._nodes, self._claims = sources.nodes, sources.claims
+        self._inventory, self._settings = sources.inventory, sources.settings
         self._reader, self._actions = Reader(sources, memory, cloud), Actions(sources, memory, cloud).by_name
         self._memory, self._reporter, self._queue, self._ended = memory, reporter, queue, ended
         self._lines = {
@@ -212,7 +213,7 @@ class Reconciler:
                 self._reporter.forget(uid)
             if related.heir:
                 self._queue.add(related.heir)
-            return None
+            return self._claims.unsettled(uid)
         if step.action in READS:
             return self._memory.waits.again(uid, step.action)
         with self._reporting(snapshot, step.action):

@@ -134,6 +134,9 @@ ANOTHER_CLUSTER = (
     " address is gone, or is in use over there"
 )
 
+ARRIVAL = 60.0
+"""Seconds after which a write has arrived or never will: kube-apiserver's default of `--request-timeout`."""
+
 log = structlog.stdlib.get_logger(__name__)
 
 
@@ -145,13 +148,13 @@ class ClaimStore:
     *exhausted* those whose nodes have waited long enough for a quota, as the last answer has shown.
     """
 
-    def __init__(self, client: Client, namespace: str) -> None:
-        self._store = Store(client, namespace, ConfigMap)
+    def __init__(self, client: Client, namespace: str, clock: Callable[[], float]) -> None:
+        self._store, self._clock = Store(client, namespace, ConfigMap), clock
         self._claims: dict[str, Claim] = {}
         self._index: dict[Hashable, set[str]] = {}
         self._lock = threading.Lock()
         self._cluster = ""
-        self.has_unmanaged, self._unanswered = False, set[str]()
+        self.has_unmanaged, self._unanswered = False, dict[str, float]()
         self.unsent, self.refused, self.exhausted = set[str](), set[str](), set[str]()
 
     @property
@@ -209,17 +212,22 @@ class ClaimStore:
         try:
             yield
         except Exception as error:
-            self._unanswered.add(uid)
+            self._unanswered[uid] = self._clock()
             if isinstance(error, AlreadyExists | Conflict):
                 self.settle(uid)
             raise
 
     def settle(self, uid: str) -> None:
         """Read what a write without an answer, or another leader, has made of the claim. KubeError."""
-        if uid in self._unanswered:
+        if (at := self._unanswered.get(uid)) is not None:
             stored = self._store.read(name_of(uid))
             self._note(uid, self._managed(stored) if stored else None)
-            self._unanswered.discard(uid)
+            if stored or self._clock() >= at + ARRIVAL:
+                del self._unanswered[uid]
+
+    def unsettled(self, uid: str) -> float | None:
+        """Seconds after which to settle a claim again that is not there, but may still arrive."""
+        return ARRIVAL if uid in self._unanswered else None
 
     def _managed(self, stored: ConfigMap) -> Claim | None:
         try:
