@@ -160,10 +160,6 @@ def spaced(parts: Iterable[Part]) -> Iterator[Part]:
         before = part
 
 
-def natural_widths(rows: Iterable[Sequence[Cell]]) -> list[int]:
-    return [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
-
-
 def _words(cells: Iterable[Cell]) -> int:
     """The width of the longest word."""
     return max((cell_len(word) for cell in cells for word in str(cell).split()), default=1)
@@ -295,7 +291,7 @@ class Output:
         shown = len(table.columns) - (0 if self.form == "wide" else table.wide)
         header, gap = faint if table.title else title, GAP
         rows = [[header(name) for name in table.columns[:shown]], *(row[:shown] for row in table.rows)]
-        widths = natural_widths(rows)
+        widths = [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
         if sum(widths) + gap * (shown - 1) <= width:
             return _drawn(rows, widths, gap)
         used = [at for at in range(shown) if any(str(row[at]) for row in rows[1:])]

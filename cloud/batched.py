@@ -168,11 +168,6 @@ class Batcher(Generic[K, V]):
         """Wait for the answer; *key*, by default the item, distinguishes callers when some are refused."""
         return self.wait(self.submit(item, key))
 
-    def ask_all(self, items: Iterable[K]) -> list[V]:
-        """Wait for the answers, which may share a call."""
-        answers = [self.submit(item) for item in items]
-        return [self.wait(answer) for answer in answers]
-
     def submit(self, item: K, key: str = "") -> futures.Future[V]:
         """The answer to come, as `ask`."""
         request: _Request[K, V] = _Request(key or str(item), item)
@@ -302,7 +297,8 @@ class BatchedCloud:
 
     def instance_states(self, instances: Iterable[str]) -> list[str | None]:
         """None for each that the cloud does not list."""
-        return self._instances.ask_all(instances)
+        answers = [*map(self._instances.submit, instances)]
+        return [*map(self._instances.wait, answers)]
 
     def allocate(self, order: Order) -> str:
         """The id of this token's address, as `Cloud.allocate`."""

@@ -55,7 +55,7 @@ def look(client: Client, config: Config, checker: Checker) -> str:
         field_selector=config.field_selector,
         timeout=config.bound / 6,
     )
-    checker.see(next((each for each in listed.items if _is_it(each, config)), None), began)
+    checker.see(next((each for each in listed.items if each.metadata.name == config.deployment), None), began)
     return listed.resource_version
 
 
@@ -86,12 +86,8 @@ def _see(line: bytes, config: Config, checker: Checker) -> str:
             raise event_error(bytes(event.object))
         if event.type != "BOOKMARK":
             deployment = msgspec.json.decode(event.object, type=Deployment)
-            if _is_it(deployment, config):
+            if deployment.metadata.name == config.deployment:
                 checker.see(None if event.type == "DELETED" else deployment, checker.clock())
         return msgspec.json.decode(event.object, type=Identified).metadata.resource_version
     except msgspec.MsgspecError as error:
         raise Unreachable(f"an event of Deployment {config.deployment} cannot be read: {error}") from error
-
-
-def _is_it(deployment: Deployment, config: Config) -> bool:
-    return deployment.metadata.name == config.deployment

@@ -132,7 +132,10 @@ def listed(nodes: Sequence[Node], claims: Claims, settings: AnycastIPSettings) -
     known = {each.metadata.uid for each in selected}
     found = [_of_node(each, by_uid.get(each.metadata.uid)) for each in selected]
     found += [_of_gone(claim) for claim in by_uid.values() if claim.uid not in known]
-    found += [_skipped(metadata) for metadata, claim in claims if claim is None]
+    skipped = (metadata for metadata, claim in claims if claim is None)
+    found += [
+        Address(each.name, "", "", State.SKIPPED, "", False, each.creation_timestamp) for each in skipped
+    ]
     return tuple(sorted(found, key=_attention))
 
 
@@ -175,10 +178,6 @@ def _of_gone(claim: Claim) -> Address:
     return Address(
         claim.node, claim.ip, claim.address, State.RELEASING, claim.instance, claim.ours, claim.asked
     )
-
-
-def _skipped(metadata: ObjectMeta) -> Address:
-    return Address(metadata.name, "", "", State.SKIPPED, "", False, metadata.creation_timestamp)
 
 
 @click.group(cls=Commands)

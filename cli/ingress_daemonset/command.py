@@ -68,11 +68,8 @@ def list_rollouts(session: Session, selector: str, watch: bool) -> None:
 
 def about_one(verb: str) -> Callable[[Callable[..., None]], click.Command]:
     """A command about one IngressDaemonSet."""
-
-    def declared(function: Callable[..., None]) -> click.Command:
-        return rollout.command(verb)(click.argument("name", metavar=NAME)(pass_session(function)))
-
-    return declared
+    named = click.argument("name", metavar=NAME)
+    return lambda function: rollout.command(verb)(named(pass_session(function)))
 
 
 @about_one("get")

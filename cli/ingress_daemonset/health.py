@@ -56,7 +56,6 @@ class Rollouts(Overview, frozen=True):
             if each.moves
         ]
         if rows:
-            yield ""
             yield Table(("ROLLOUT", "STATE", "UPDATED", "DETACHED", "MESSAGE"), rows)
 
 

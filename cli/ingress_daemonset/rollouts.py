@@ -193,11 +193,9 @@ class Rollout(Status, Report, frozen=True, kw_only=True):
             empty="no status yet: is there a leader?",
         )
         if self.waiting_for:
-            yield ""
             nodes = [(each.node, each.phase, age(each.since, now), each.reason) for each in self.waiting_for]
             yield Table(("NODE", "PHASE", "FOR", "WAITS FOR"), nodes)
         if self.history:
-            yield ""
             yield history_table(self.history, now)
 
 

@@ -44,10 +44,6 @@ class AddressedNode(Node, frozen=True):
         """Empty until it is proven bound, and while it is in doubt."""
         return self.metadata.annotations.get(ADDRESS, "") if is_open(self) else ""
 
-    @property
-    def external_ips(self) -> list[str]:
-        return [each.address for each in self.status.addresses if each.type == EXTERNAL]
-
 
 @dataclass(frozen=True)
 class PodAddressWebhook:
@@ -96,7 +92,8 @@ class PodAddressWebhook:
 
 def what_is_missing(node: AddressedNode, settings: AnycastIPSettings) -> str:
     """Why a pod that waits may not run on *node* now; empty when it may."""
-    name, address, shown = node.metadata.name, node.anycast_ip, node.external_ips
+    name, address = node.metadata.name, node.anycast_ip
+    shown = [each.address for each in node.status.addresses if each.type == EXTERNAL]
     if not address and not wanted(node, settings):
         labels = ", ".join(f"{key}={value}" for key, value in settings.node_labels.items())
         return f"node {name} never gets an anycast IP: give the pod a nodeSelector for {labels}"

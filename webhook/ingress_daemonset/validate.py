@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from api.ingress_daemonset import NODE_LABEL, RESERVED
@@ -20,7 +20,6 @@ from api.ingress_daemonset.types import (
     load_balancers,
     not_allowed,
 )
-from kube.selectors import Term
 from settings import CLBSettings, IngressDaemonSetSettings
 from settings.windows import zone_of
 
@@ -264,19 +263,14 @@ def _annotations(rolling: RollingUpdate) -> Iterator[Problem]:
 
 def _label(rolling: RollingUpdate, spec: Spec, pod: PodSpec) -> Iterator[Problem]:
     """A node that is detached by it must still match."""
-    keys = {*spec.node_selector, *pod.node_selector}
-    keys |= {expression.key for term in _terms(pod) for expression in term.match_expressions}
+    keys, required = {*spec.node_selector, *pod.node_selector}, pod.affinity.node_affinity.required
+    terms = (required.node_selector_terms if required else ()) or ()
+    keys |= {expression.key for term in terms for expression in term.match_expressions}
     if rolling.label_node_to_detach and EXCLUDED in keys:
         yield (
             f"{ROLLING}.labelNodeToDetach",
             f"nodes are selected by the label {EXCLUDED}, and would leave when detached; select them by another",
         )
-
-
-def _terms(pod: PodSpec) -> Sequence[Term]:
-    """Of its required affinity to nodes."""
-    required = pod.affinity.node_affinity.required
-    return (required.node_selector_terms if required else ()) or ()
 
 
 def template_problems(spec: Spec, template: Template) -> Iterator[Problem]:
