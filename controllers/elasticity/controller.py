@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,12 +27,12 @@ from controllers.elasticity.super_nodes import SuperNodeReconciler
 from controllers.elasticity.takeover import Takeover
 from controllers.elasticity.unstarted import Unstarted
 from controllers.elasticity.writer import PAUSES, Writer
-from controllers.manager import Context
+from controllers.manager import Context, identity
 from controllers.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
-from runtime import secrets, threading
+from runtime import threading
 from settings import ElasticitySettings
 from settings import Settings as AllSettings
 
@@ -121,7 +120,7 @@ class Elasticity:
         )
         self._takeover = Takeover(
             sources.pods,
-            f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}",
+            identity(),
             keys.add,
             is_limited=self._settings.max_super_pods.is_limited,
             clock=clock.monotonic,

@@ -87,9 +87,6 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     def ours() -> IngressDaemonSetSettings:
         return settings().ingress_daemonset
 
-    def ask_prometheus(query: str) -> float:
-        return ask(ours().prometheus, query)
-
     # All work that is submitted has ended afterwards.
     with (
         Executor("ingress-daemonset", WRITERS) as submit,
@@ -97,7 +94,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         Executor("ingress-daemonset", QUERIES) as submit_query,
     ):
         writer = Writer(context, cache, RetryState(CLOCK), reporter, submit)
-        measuring = partial(measure, ask_prometheus, CLOCK)
+        measuring = partial(measure, lambda query: ask(ours().prometheus, query), CLOCK)
         readers = Readers(
             Reader(submit_read, context.stop, read, lambda _: PERIOD),
             Reader(submit_read, context.stop, partial(announcements, client), lambda _: PERIOD),

@@ -221,7 +221,7 @@ class Reporter:
             f"Pod {at.namespace}/{at.name} never passed admission ({reason}): its address, reserved now, may have"
             " been free for a moment",
             type="Warning",
-            instead=self._regarding(segment),
+            instead=Regarding.of(segment, self._resource(), KIND),
         )
 
     def restored(self, name: str, records: Sequence[Record], segment: IPReservation) -> None:
@@ -278,13 +278,11 @@ class Reporter:
         self._warn_pod(pod, "SameAddressNotEnded", message)
 
     def _warn(self, reservation: IPReservation, reason: str, message: str) -> None:
-        self._recorder.event(self._regarding(reservation), reason, message, type="Warning")
+        about = Regarding.of(reservation, self._resource(), KIND)
+        self._recorder.event(about, reason, message, type="Warning")
 
     def _warn_pod(self, pod: Pod, reason: str, message: str) -> None:
         self._recorder.event(Regarding.pod(**pod.metadata.about), reason, message, type="Warning")
-
-    def _regarding(self, reservation: IPReservation) -> Regarding:
-        return Regarding.of(reservation, self._resource(), KIND)
 
 
 def _pod_of(record: Record) -> dict[str, str]:
