@@ -144,6 +144,24 @@ def test_history_and_events_say_what_happened() -> None:
     assert [each["result"] for each in here.history] == ["Complete", "Halted"]
 
 
+def test_pods_that_crash_on_a_node_that_was_detached_for_a_drain_halt_the_rollout_after_the_deadline() -> None:
+    here = Returning(rolling={"maxUnavailableNodes": 1, "autoRollback": False})
+    here.roll_out()
+    here.play(lambda: here.world.image_on("n1") == "proxy:2" and "n1" not in here.world.off())
+    here.world.nodes["n1"]["spec"]["taints"] = [{"key": "ToBeDeletedByClusterAutoscaler"}]
+    here.play(lambda: "n1" in here.world.off())
+    crashing(here, "n1", 0)
+    del here.world.nodes["n1"]["spec"]["taints"]
+    began = here.world.now
+    while here.reason != "Halted":
+        for available in (0, 1):
+            crashing(here, "n1", available)
+            here.turn()
+        assert here.world.now - began < timedelta(seconds=3 * DEADLINE)
+
+    assert "n1: it has lost pods" in here.message
+
+
 CANARY = {"canary": {"nodes": 1, "pause": {"durationSeconds": 3600}}}
 
 

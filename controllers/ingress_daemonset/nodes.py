@@ -267,8 +267,13 @@ class NodeRollout(Detachment):
     @property
     def cannot_go_on(self) -> bool:
         """Whether nothing is due by which its pods come: it is NotReady, say, or has lost them while detached."""
-        has_lost_pods = self.phase is Phase.UPDATING and not self._was_updated and self.lacks_pods
+        has_lost_pods = self.was_complete and self.lacks_pods
         return not self.node.ready or self.cannot_start or has_lost_pods
+
+    @property
+    def was_complete(self) -> bool:
+        """Whether it was updated before it was detached, to be drained, say: what it lacks is lost."""
+        return self.phase is Phase.UPDATING and not self._was_updated
 
     @property
     def is_settling(self) -> bool:

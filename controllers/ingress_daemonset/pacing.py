@@ -111,8 +111,8 @@ def _failure(
     if rollout.refusal:
         return NodeFailure(rollout.refusal, before.since or now, None, before.seconds)
     # Not one that lacks them in its update.
-    was_attached = rollout.phase is Phase.DEGRADED or rollout.settled_at is not None
-    if was_attached and not rollout.outdated and rollout.lost:
+    was_complete = rollout.phase is Phase.DEGRADED or rollout.settled_at is not None or rollout.was_complete
+    if was_complete and not rollout.outdated and rollout.lost:
         return NodeFailure(LOST, before.since or now, None, before.seconds)
     if old is None:
         return None
