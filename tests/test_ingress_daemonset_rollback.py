@@ -144,7 +144,9 @@ def test_history_and_events_say_what_happened() -> None:
     assert [each["result"] for each in here.history] == ["Complete", "Halted"]
 
 
-def test_pods_that_crash_on_a_node_that_was_detached_for_a_drain_halt_the_rollout_after_the_deadline() -> None:
+def test_pods_that_crash_on_a_node_that_was_detached_for_a_drain_halt_the_rollout_after_the_deadline() -> (
+    None
+):
     here = Returning(rolling={"maxUnavailableNodes": 1, "autoRollback": False})
     here.roll_out()
     here.play(lambda: here.world.image_on("n1") == "proxy:2" and "n1" not in here.world.off())

@@ -110,6 +110,12 @@ def proxy(name: str, on: str, image: str = "proxy:1", **metadata: Any) -> Raw:
     return pod(name, on, image=image, labels={"ingress-daemon-for-node": on}, **metadata)
 
 
+def proxies(image: str = "proxy:1", *, restarts: int) -> tuple[Raw, ...]:
+    """On the first three nodes."""
+    status = {"containerStatuses": [{"restartCount": restarts}]}
+    return tuple(proxy(f"p{n}", f"node-{n}", image) | {"status": status} for n in range(3))
+
+
 CRASHED = (proxy("p", "node-0") | {"status": {"containerStatuses": [{"restartCount": 1}]}},)
 
 
@@ -443,6 +449,13 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         edge.EdgeServes,
         [edge_of(0, 0), edge_of(198, 0, cordoned=1), *(edge_of(at, 2, cordoned=1) for at in (200, 203))],
     ),
+    "nodes whose pods have crashed have served with others": (
+        edge.EdgeServes,
+        [
+            edge_of(0, 0, pods=proxies("proxy:0", restarts=0)),
+            *(edge_of(at, 3, pods=proxies(restarts=1)) for at in (200, 203)),
+        ],
+    ),
     "a node is detached before the one that was updated answers 200": (edge.EdgeServes, just_updated("required")),
     "a node is detached beside a cordoned one": (
         edge.DetachedWithinTheBudget,
@@ -704,6 +717,13 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node is detached before the one that was updated answers 200, with `confirm: off`": (
         edge.EdgeServes,
         just_updated("off"),
+    ),
+    "nodes whose pods have crashed have never served with others": (
+        edge.EdgeServes,
+        [
+            edge_of(0, 0, pods=proxies(restarts=0)),
+            *(edge_of(at, 3, pods=proxies(restarts=1)) for at in (200, 203)),
+        ],
     ),
     "nodes do not answer for an IngressDaemonSet that was created again": (
         edge.EdgeServes,

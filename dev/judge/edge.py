@@ -118,7 +118,8 @@ class EdgeServes(Invariant):
     """Nodes of a new template whose pods fail by themselves, after they were available, come on top of those that are
     off by then: as many as the budget once more, or as began before the first one failed, where nodes are not detached.
     And so do nodes whose health checker is being replaced, until the next probe: documented. With `confirm: off`, none
-    waits until the checker of the one before has seen that it is attached: documented, too."""
+    waits until the checker of the one before has seen that it is attached: documented, too. Pods that crash on a node
+    which has never served with others would crash without us, too."""
 
     name = "edge: as many nodes answer 200 as could without us, less the budget"
 
@@ -128,6 +129,8 @@ class EdgeServes(Invariant):
         self._selected: dict[str, float] = {}
         """When each node was last seen selected: one whose label is off for a moment is the same node."""
         self._budgets = Budgets()
+        self._first = dict[str, frozenset[str]]()
+        """With which images each node answered 200 for the first time."""
         self._served: set[str] = set()
         """Nodes that have answered 200 for it since they were selected, and since they were cordoned while they did
         not: a drained one gets no traffic while it is cordoned."""
@@ -153,12 +156,15 @@ class EdgeServes(Invariant):
                 self._served -= set(ready)
                 continue
             if self._uid != (uid := resource["metadata"]["uid"]):  # or created it again
-                self._served, self._uid = set(), uid
+                self._served, self._first, self._uid = set(), {}, uid
             self._selected = {each: at for each, at in self._selected.items() if seen.at - at <= FLICKER}
             self._selected |= dict.fromkeys(ready, seen.at)
             since = self._could.of(self._selected, seen.at)
             good = {each for each in ready if seen.answers.get(each) == 200}
             cordoned = {each for each, node in seen.nodes.items() if node["spec"].get("unschedulable")}
+            images, crashed = _images(seen), _crashed(seen)
+            self._first = {each: found for each, found in self._first.items() if each in self._selected}
+            self._first |= {each: images.get(each, frozenset()) for each in good - self._first.keys()}
             self._served = (self._served & self._selected.keys()) - (cordoned - self._cordoned) | good
             self._cordoned = cordoned
             forgiven = FORGIVEN + resource["spec"].get("minReadySeconds", 0)
@@ -174,6 +180,7 @@ class EdgeServes(Invariant):
                 if since[each] > self._settled
                 and each not in self._drained_by_hand
                 and each in self._served
+                and not (each in crashed and self._first[each] == images.get(each))
                 and not seen.disturbances.within(forgiven, seen.at, each)
                 and not seen.disturbances.within(drained, seen.at, f"drain of {each}")
             ]
@@ -185,16 +192,26 @@ class EdgeServes(Invariant):
             allowed = self._budgets.of(resource, len(ready), seen.at, updating)
             self._was_gradual |= not detaches(resource)
             checked = self._checked.of(seen.nodes.keys() - _unchecked(seen), seen.at)
-            self._failed = self._failed - good | _crashed(seen)
-            crashed = len(self._failed & set(off))
+            self._failed = self._failed - good | crashed
+            failed = len(self._failed & set(off))
             excused = sum(
                 checked.get(each, 0.0) <= PROBE
                 or (not confirms(resource) and complete.get(each, math.inf) <= FORGIVEN)
                 for each in off
             )
-            allowed += (crashed if self._was_gradual else min(allowed, crashed)) + min(allowed, excused)
+            allowed += (failed if self._was_gradual else min(allowed, failed)) + min(allowed, excused)
             if len(off) > allowed:
                 yield f"{len(off)} of {len(could)} nodes do not answer 200, {allowed} may: {', '.join(off)}"
+
+
+def _images(seen: Observation) -> dict[str, frozenset[str]]:
+    """Of all pods, by their nodes."""
+    found = dict[str, frozenset[str]]()
+    for pod in seen.pods.values():
+        if NODE_LABEL in labels(pod):
+            node = pod["spec"].get("nodeName", "")
+            found[node] = found.get(node, frozenset()) | {each["image"] for each in pod["spec"]["containers"]}
+    return found
 
 
 def _crashed(seen: Observation) -> set[str]:
