@@ -234,8 +234,9 @@ def _evict_all(world: World, node: str, pods: dict[str, tuple[str, float]]) -> b
             world.note("kubectl", f"{metadata['name']} is not evicted: {error}")
             if "drainTimeoutSeconds" in str(error):
                 leader, since = pods[metadata["uid"]]
-                if math.isinf(since) or leader != world.leader():
-                    pods[metadata["uid"]] = world.leader(), world.kernel.now
+                working = world.leader() if world.outside.has_leader else ""
+                if leader != working or not working:
+                    pods[metadata["uid"]] = working, world.kernel.now
                 else:
                     _check_wait(world, metadata["name"], world.kernel.now - since)
     return bool(left)

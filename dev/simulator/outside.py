@@ -180,7 +180,11 @@ class Outside:
             self.judge.find(FEW_AT_ONCE, self._kernel.now, f"{writes} of {process.name}")
 
     def elected(self, process: Process, holder: str) -> None:
-        """The Lease was written."""
+        """The Lease was written. A new leader counts the waits of drains again: documented."""
+        if process is not self._leader:
+            for each in self._of(INGRESS_DAEMONSETS).values():
+                requests = (each.get("status") or {}).get("drainRequests") or ()
+                self.disturb(*(f"drain of {node}" for node in requests))
         self._leader = process if holder else None
 
     @property
