@@ -91,6 +91,20 @@ def test_a_number_of_pods_that_another_writer_changed_is_restored_where_nothing_
     here.play(lambda: here.replicas() == {2})
 
 
+@pytest.mark.parametrize(("wanted", "at_once"), [(2, True), (1, False)])
+def test_a_node_that_has_lost_a_pod_gets_fewer_at_once_unless_one_that_is_available_goes(
+    wanted: int, at_once: bool
+) -> None:
+    here = Edge({"maxUnavailableNodes": 1}, podsPerNode=3)
+    for name in NODES:
+        here.world.edit(f"web-{name}", {"status": {"availableReplicas": 2}})
+    here.world.raw["spec"]["podsPerNode"] = wanted
+    here.world.turn()
+    assert here.replicas() == ({wanted} if at_once else {3})
+
+    here.play(lambda: here.replicas() == {wanted})
+
+
 def test_a_template_that_the_api_server_refuses_says_so_until_it_is_given_up() -> None:
     here = Edge({"autoRollback": True}, progressDeadlineSeconds=60)
     here.world.refused = "proxy:2"

@@ -230,13 +230,16 @@ class NodeRollout(Detachment):
     def resizes_at_once(self) -> bool:
         """Whether that makes no health check fail: of a node that fails anyway, or with a shorter time to be ready.
 
-        With the old template, the number of pods for the new one could refuse each other's ports.
+        With the old template, the number of pods for the new one could refuse each other's ports. The load balancer may
+        still use a node that has lost a pod, so that none is stopped there that is available: those that are not go
+        first (Kubernetes, pkg/controller: ActivePodsWithRanks).
         """
         held, spec = self.deployment, self.resource.spec
         if held is None or (self.needs_template and shares_ports(self.resource)):
             return False
         is_shorter = held.replicas == spec.pods_per_node and spec.min_ready_seconds <= held.min_ready_seconds
-        return is_shorter or not held.available
+        stops_none = self.in_flight or held.status.available_replicas <= spec.pods_per_node
+        return is_shorter or (not held.available and stops_none)
 
     @cached_property
     def phase(self) -> Phase:
