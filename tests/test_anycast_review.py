@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.anycast_ip import ADDRESS_ID, is_tainted, wanted
+from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, is_tainted, wanted
 from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import Claim, claim_for, data, name_of
 from controllers.anycast_ip.sources import ClaimStore
@@ -127,6 +127,18 @@ def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_sett
     lab.run(lab.is_clean, 120, "clean")
 
     assert address.id not in lab.world.addresses
+
+
+def test_a_node_without_its_label_shows_no_address_that_it_has_lost() -> None:
+    lab = open_lab("n1")
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run_for(10)
+    (address,) = lab.on("n1")
+    lab.world.alter(address.id, status="UNBIND", instance_id="")
+    lab.run_for(2 * SETTINGS.resync_period)
+
+    assert not {ADDRESS_ID, ADDRESS, BOUND} & lab.node("n1").metadata.annotations.keys()
+    assert lab.claims.claims
 
 
 def held(kube: Any, cluster: str) -> ClaimStore:

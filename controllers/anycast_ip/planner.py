@@ -113,6 +113,10 @@ def _plan_when_unwanted(snapshot: Snapshot, node: Node, settings: AnycastIPSetti
         return Step(Action.FREE)
     if snapshot.claim is None and snapshot.related.found is not None:
         return Step(Action.ADOPT, address=snapshot.related.found)
+    if settings.repair and snapshot.claim and BOUND in node.metadata.annotations:  # which pods may copy
+        if snapshot.seen.address is UNKNOWN and snapshot.claim.address:
+            return Step(Action.WATCH)
+        return Step(Action.STRIP) if _is_known_bad(snapshot, node) else NOTHING
     if not is_tainted(node) or is_super(node):
         return NOTHING
     labels = ", ".join(f"{key}={value}" for key, value in settings.node_labels.items())
