@@ -138,17 +138,21 @@ def restored(world: World, seconds: float, dice: Random) -> bool:
     for how in CLOSED if world.values["elasticity"]["enabled"] else ():  # the snapshot may have closed them
         open_super_nodes(world, how, is_open=True)
     world.kernel.sleep(dice.uniform(5, 30))
+    # One that was registered twice has died under both names.
+    off = {_instance(each) for each in nodes if each["metadata"]["name"] in world.kubernetes.kubelets.off} - {
+        ""
+    }
     for each in nodes:
         name = each["metadata"]["name"]
-        if name not in world.kubernetes.kubelets.off and not world.api.find(NODES, name):
+        is_off = name in world.kubernetes.kubelets.off or _instance(each) in off
+        if not is_off and not world.api.find(NODES, name):
             marks = {key: value for key, value in each["metadata"]["labels"].items() if key in MARKS}
             address = each["status"]["addresses"][0]["address"]
-            instance = each["metadata"]["labels"].get(objects.INSTANCE_LABEL, "")
             number = int(address.rpartition(".")[2])
             node = (
                 objects.super_node(name, number)
                 if is_super(each)
-                else objects.node(name, number, marks, instance=instance)
+                else objects.node(name, number, marks, instance=_instance(each))
             )
             world.kubectl_create(NODES, node)
     for name in sorted(world.kubernetes.kubelets.dead):
@@ -156,6 +160,10 @@ def restored(world: World, seconds: float, dice: Random) -> bool:
     world.kernel.sleep(SETTLES)
     world.promise(values)
     return True
+
+
+def _instance(node: Raw) -> str:
+    return str(node["metadata"]["labels"].get(objects.INSTANCE_LABEL, ""))
 
 
 def names_of(world: World) -> list[str]:
