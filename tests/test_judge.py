@@ -718,6 +718,16 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
         edge.EdgeServes,
         just_updated("off"),
     ),
+    "nodes whose pods have crashed have two templates": (
+        edge.EdgeServes,
+        [
+            edge_of(0, 0, pods=proxies("proxy:0", restarts=0)),
+            *(
+                edge_of(at, 3, pods=(*proxies(restarts=1)[:2], *proxies("proxy:2", restarts=1)[2:]))
+                for at in (200, 203)
+            ),
+        ],
+    ),
     "nodes whose pods have crashed have never served with others": (
         edge.EdgeServes,
         [

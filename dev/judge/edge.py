@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -116,10 +117,10 @@ class Budgets:
 
 class EdgeServes(Invariant):
     """Nodes of a new template whose pods fail by themselves, after they were available, come on top of those that are
-    off by then: as many as the budget once more, or as began before the first one failed, where nodes are not detached.
-    And so do nodes whose health checker is being replaced, until the next probe: documented. With `confirm: off`, none
-    waits until the checker of the one before has seen that it is attached: documented, too. Pods that crash on a node
-    which has never served with others would crash without us, too."""
+    off by then: as many as the budget once more for each such template, or as began before the first one failed, where
+    nodes are not detached. And so do nodes whose health checker is being replaced, until the next probe: documented.
+    With `confirm: off`, none waits until the checker of the one before has seen that it is attached: documented, too.
+    Pods that crash on a node which has never served with others would crash without us, too."""
 
     name = "edge: as many nodes answer 200 as could without us, less the budget"
 
@@ -193,13 +194,15 @@ class EdgeServes(Invariant):
             self._was_gradual |= not detaches(resource)
             checked = self._checked.of(seen.nodes.keys() - _unchecked(seen), seen.at)
             self._failed = self._failed - good | crashed
-            failed = len(self._failed & set(off))
+            failed = Counter(images.get(each) for each in self._failed.intersection(off))
+            most = len(off) if self._was_gradual else allowed
+            of_templates = sum(min(most, count) for count in failed.values())
             excused = sum(
                 checked.get(each, 0.0) <= PROBE
                 or (not confirms(resource) and complete.get(each, math.inf) <= FORGIVEN)
                 for each in off
             )
-            allowed += (failed if self._was_gradual else min(allowed, failed)) + min(allowed, excused)
+            allowed += of_templates + min(allowed, excused)
             if len(off) > allowed:
                 yield f"{len(off)} of {len(could)} nodes do not answer 200, {allowed} may: {', '.join(off)}"
 
