@@ -129,6 +129,16 @@ def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_sett
     assert address.id not in lab.world.addresses
 
 
+def test_a_node_without_its_label_shows_an_address_that_is_blocked_for_a_while() -> None:
+    lab = open_lab("n1")
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run_for(10)
+    lab.world.alter(lab.on("n1")[0].id, blocked=True)
+    lab.run_for(2 * SETTINGS.resync_period)
+
+    assert {ADDRESS_ID, ADDRESS, BOUND} <= lab.node("n1").metadata.annotations.keys()
+
+
 def test_a_node_without_its_label_shows_no_address_that_it_has_lost() -> None:
     lab = open_lab("n1")
     lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})

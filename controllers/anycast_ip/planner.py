@@ -114,9 +114,11 @@ def _plan_when_unwanted(snapshot: Snapshot, node: Node, settings: AnycastIPSetti
     if snapshot.claim is None and snapshot.related.found is not None:
         return Step(Action.ADOPT, address=snapshot.related.found)
     if settings.repair and snapshot.claim and BOUND in node.metadata.annotations:  # which pods may copy
-        if snapshot.seen.address is UNKNOWN and snapshot.claim.address:
+        seen = snapshot.seen.address
+        if seen is UNKNOWN and snapshot.claim.address:
             return Step(Action.WATCH)
-        return Step(Action.STRIP) if _is_known_bad(snapshot, node) else NOTHING
+        has_it = isinstance(seen, Address) and bound_to(seen) == snapshot.claim.instance
+        return NOTHING if has_it else Step(Action.STRIP)
     if not is_tainted(node) or is_super(node):
         return NOTHING
     labels = ", ".join(f"{key}={value}" for key, value in settings.node_labels.items())
