@@ -422,6 +422,13 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         lambda: placement.NeverMoreThanTheCap(1),
         [see(0, SUPER, pods=(pod("a", "eklet", **STOPPED), pod("b", "eklet")))],
     ),
+    "a pod that was gated when the cap was lowered exceeds it": (
+        lambda: placement.NeverMoreThanTheCap(1, lowered=True),
+        [
+            see(0, SUPER, pods=(TWO[0], replica("b", gated=True))),
+            see(1, SUPER, pods=(TWO[0], replica("b", "eklet"))),
+        ],
+    ),
     "the cap is exceeded long after a person has deleted the Lease": (
         lambda: placement.NeverMoreThanTheCap(1),
         [see(0, SUPER, pods=TWO[:1]), see(31, SUPER, pods=TWO, disturbances=disturbed("lease"))],
@@ -678,6 +685,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a rollout stands still while the cap and local nodes are full": (
         lambda: placement.RolloutsOfWorkloadsEnd(1),
         [half_updated(replica("new", on=""))],
+    ),
+    "a pod that was free to be bound when the cap was lowered exceeds it": (
+        lambda: placement.NeverMoreThanTheCap(1, lowered=True),
+        [see(0, SUPER, pods=(TWO[0], pod("b", on=""))), see(1, SUPER, pods=TWO)],
     ),
     "two leaders exceed the cap after a person has deleted the Lease": (
         lambda: placement.NeverMoreThanTheCap(1),

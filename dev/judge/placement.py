@@ -145,7 +145,8 @@ def _is_beyond(pod: Raw, seen: Observation) -> bool:
 
 
 class NeverMoreThanTheCap(Invariant):
-    """*cap* is of all pods on super nodes; None for no cap. One that was *lowered* sends none away.
+    """*cap* is of all pods on super nodes; None for no cap. One that was *lowered* sends none away, and stops none that
+    the scheduler may bind by then.
 
     Of pods that come while no webhook server answers, or none that knows of a leader, none waits: documented.
     """
@@ -165,12 +166,19 @@ class NeverMoreThanTheCap(Invariant):
             return
         new = seen.pods.keys() - self._known
         self._missed |= {uid for uid in new if is_missed(seen.pods[uid], seen)}
+        if self._stay is None:
+            self._missed |= {uid for uid in new if _is_free(seen.pods[uid])}
         self._known |= new
         there = [pod for uid, pod in seen.pods.items() if _is_billed(pod, seen) and uid not in self._missed]
         before = len(there) if self._stay is None or _two_lead(seen) else self._stay
         self._stay = max(self._cap, min(before, len(there)))
         if len(there) > self._stay:
             yield f"{len(there)} of {self._cap}: {', '.join(sorted(name(each) for each in there))}"
+
+
+def _is_free(pod: Raw) -> bool:
+    """For the scheduler to bind."""
+    return not is_gated(pod) and not pod["spec"].get("nodeName")
 
 
 def _two_lead(seen: Observation) -> bool:

@@ -211,9 +211,10 @@ def delete_what_is_ours(world: World, dice: Random) -> str:
     name = ours["metadata"]["name"]
 
     def excuse_until_back() -> None:
-        """Nothing of ours brings it back while we are not installed, or the feature is off."""
+        """Nothing of ours brings it back while we are not installed, the feature is off, or others refuse it."""
         while not world.api.find(kind, name, objects.SHOP):
-            if not (world.product.controllers and helm.is_on(world.values, "ingressDaemonSet")):
+            is_on = world.product.controllers and helm.is_on(world.values, "ingressDaemonSet")
+            if not is_on or world.refuses(kind, "drawbridge-controllers"):
                 world.outside.disturb(*(each["metadata"]["name"] for each in world.api.peek(NODES)))
             world.kernel.sleep(5.0)
 

@@ -342,6 +342,9 @@ class World:
         """Writes of *resource* by *manager* are denied, as by a policy of others; or requests of one *method*."""
         self._refused[resource, manager, method] = until
 
+    def refuses(self, resource: Resource, manager: str) -> bool:
+        return self.kernel.now < self._refused.get((resource, manager, ""), 0.0)
+
     def refuse_image(self, image: str, until: float) -> None:
         """No Deployment may have it, and no new pod, says a policy of others."""
         self._refused_images[image] = until
