@@ -429,6 +429,13 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(1, SUPER, pods=(TWO[0], replica("b", "eklet"))),
         ],
     ),
+    "a pod exceeds the cap, since the super node of another is gone": (
+        lambda: placement.NeverMoreThanTheCap(1),
+        [
+            see(0, SUPER, pods=TWO[:1]),
+            see(1, node("other", super_node=True), pods=(TWO[0], pod("b", "other"))),
+        ],
+    ),
     "the cap is exceeded long after a person has deleted the Lease": (
         lambda: placement.NeverMoreThanTheCap(1),
         [see(0, SUPER, pods=TWO[:1]), see(31, SUPER, pods=TWO, disturbances=disturbed("lease"))],
@@ -685,6 +692,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a rollout stands still while the cap and local nodes are full": (
         lambda: placement.RolloutsOfWorkloadsEnd(1),
         [half_updated(replica("new", on=""))],
+    ),
+    "a super node goes for a while after the cap was lowered": (
+        lambda: placement.NeverMoreThanTheCap(1, lowered=True),
+        [see(0, SUPER, pods=TWO), see(1, pods=TWO), see(2, SUPER, pods=TWO)],
     ),
     "a pod that was free to be bound when the cap was lowered exceeds it": (
         lambda: placement.NeverMoreThanTheCap(1, lowered=True),

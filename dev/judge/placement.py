@@ -158,6 +158,8 @@ class NeverMoreThanTheCap(Invariant):
         self._cap = cap
         self._missed, self._known = set[str](), set[str]()
         """The uids of pods: those that did not wait, and all."""
+        self._there = set[str]()
+        """The uids of pods that have been on a super node: its Node may go, and come back."""
         self._stay: int | None = None if lowered else cap
         """How many may be there; None before the first look."""
 
@@ -169,7 +171,9 @@ class NeverMoreThanTheCap(Invariant):
         if self._stay is None:
             self._missed |= {uid for uid in new if _is_free(seen.pods[uid])}
         self._known |= new
-        there = [pod for uid, pod in seen.pods.items() if _is_billed(pod, seen) and uid not in self._missed]
+        self._there |= {uid for uid, pod in seen.pods.items() if _is_billed(pod, seen)} - self._missed
+        self._there &= {uid for uid, pod in seen.pods.items() if pod["status"].get("phase") not in OVER}
+        there = [seen.pods[uid] for uid in self._there]
         before = len(there) if self._stay is None or _two_lead(seen) else self._stay
         self._stay = max(self._cap, min(before, len(there)))
         if len(there) > self._stay:

@@ -73,7 +73,7 @@ def uninstall(world: World, after: float) -> bool:
 
 
 def _uninstalled(world: World, after: float) -> bool:
-    values = world.values
+    values, began = world.values, world.now()
     world.promise(switched_off(values))
     if not _hooks(world, [each for each in ("ingressDaemonSet", "elasticity") if is_on(values, each)]):
         world.promise(values)
@@ -81,13 +81,13 @@ def _uninstalled(world: World, after: float) -> bool:
     at = world.now()
     world.remove_release()
     world.kernel.sleep(after)
-    if left := held(world, at):
+    if left := held(world, began, at):
         world.outside.judge.find(LEFT, world.kernel.now, ", ".join(left))
     return True
 
 
-def held(world: World, uninstalled: datetime) -> list[str]:
-    """What would wait for us for ever."""
+def held(world: World, began: datetime, uninstalled: datetime) -> list[str]:
+    """What would wait for us for ever. What a person creates after Helm *began* is theirs to free: documented."""
     resources = world.api.peek(INGRESS_DAEMONSETS)
     keys = {key for each in resources if (key := detach_key(each))}
     found = [f"gate of {name(each)}" for each in world.api.peek(PODS) if is_gated(each)]
@@ -99,7 +99,7 @@ def held(world: World, uninstalled: datetime) -> list[str]:
     found += [
         f"finalizer of {name(each)}"
         for each in resources
-        if FINALIZER in (each["metadata"].get("finalizers") or ())
+        if FINALIZER in (each["metadata"].get("finalizers") or ()) and _created(each) < began
     ]
     living = {each["metadata"]["uid"] for each in world.api.peek(PODS) if not is_terminating(each)}
     assigned = {key_of(canonical(address) or "", at.pod) for address, at in world.calico.held.items()}
@@ -113,6 +113,10 @@ def held(world: World, uninstalled: datetime) -> list[str]:
         if record.uid in living and not _just_asked(record, uninstalled)
     }
     return found + [f"{key} is reserved" for key in sorted(reserved & assigned)]
+
+
+def _created(raw: Raw) -> datetime:
+    return datetime.fromisoformat(raw["metadata"]["creationTimestamp"])
 
 
 def _just_asked(record: Record, at: datetime) -> bool:
