@@ -13,8 +13,10 @@ from cloud.errors import (
     ITEM_REFUSED,
     PERHAPS_FOR_ALL,
     CloudError,
+    Gone,
     NotPermitted,
     RetryAfter,
+    StateConflict,
     TagMissing,
 )
 from cloud.types import Address, Order, Tag
@@ -319,8 +321,8 @@ class BatchedCloud:
     def create_tags(self, key: str, tags: Collection[Tag]) -> None:
         return self._new_tags.ask(tags, key)
 
-    def delete_tags(self, key: str, tags: Collection[Tag]) -> set[Tag]:
-        """Returns those that something still carries."""
+    def delete_tags(self, key: str, tags: Collection[Tag]) -> Mapping[Tag, Gone | StateConflict]:
+        """Returns those that something still carries, and those that this account does not have."""
         return self._old_tags.ask(tags, key)
 
     def _batcher(
@@ -368,12 +370,14 @@ class BatchedCloud:
             self._existing |= tags
         return [None for _ in wanted]
 
-    def _delete_tags(self, unwanted: Sequence[Collection[Tag]]) -> Sequence[set[Tag]]:
+    def _delete_tags(
+        self, unwanted: Sequence[Collection[Tag]]
+    ) -> Sequence[Mapping[Tag, Gone | StateConflict]]:
         tags = set[Tag]().union(*unwanted)
         with self._tagging:
             self._existing -= tags
-        in_use = self._cloud.delete_tags(tags)
-        return [set(each) & in_use.keys() for each in unwanted]
+        refused = self._cloud.delete_tags(tags)
+        return [{tag: refused[tag] for tag in each if tag in refused} for each in unwanted]
 
 
 def _each(call: Callable[[K], V]) -> Callable[[Sequence[K]], Sequence[V]]:

@@ -136,12 +136,11 @@ class Cloud:
         """Make sure that they can be carried; one that is there is as good."""
         in_halves(lambda some: self._tag(apis.CREATE_TAGS, some), sorted(tags), (TagExists,), size=TAGS)
 
-    def delete_tags(self, tags: Collection[Tag]) -> dict[Tag, StateConflict]:
-        """Returns those that cannot go, because something still carries them; one that is gone is deleted."""
-        refused = in_halves(
+    def delete_tags(self, tags: Collection[Tag]) -> dict[Tag, Gone | StateConflict]:
+        """Returns those that something still carries, and those that this account does not have."""
+        return in_halves(
             lambda some: self._tag(apis.DELETE_TAGS, some), sorted(tags), (Gone, StateConflict), size=TAGS
         )
-        return {tag: error for tag, error in refused.items() if isinstance(error, StateConflict)}
 
     def _tag(self, api: Api, tags: Sequence[Tag]) -> None:
         asked = [{"TagKey": key, "TagValue": value} for key, value in tags]

@@ -65,7 +65,7 @@ SWAPS = [
     ),
     (  # a claim is dropped before the tags of its address are deleted
         "controllers/anycast_ip/reconciler.py",
-        "in_use = self._cloud.delete_tags(uid, sorted(tags))",
+        "refused = self._cloud.delete_tags(uid, sorted(tags))",
         "self._claims.drop(uid)",
     ),
     (  # a pod's gate is taken away before its placement is written

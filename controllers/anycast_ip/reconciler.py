@@ -99,7 +99,8 @@ ABSENT, ALONE = 60.0, 900.0
 """Seconds for which an address must be missing before it counts as gone: while others of the cluster are bound, or its
 release has begun; and while none is bound. Then its instance, or that of a node, must be known to the cloud."""
 UNPROVEN = 3600.0
-"""The same for a release that has begun while no node names an instance: nothing is left to show the account by."""
+"""The same for a release or a deletion of tags that has begun while no node names an instance: nothing is left to show
+the account by."""
 ENDING = ("STOPPING", "STOPPED", "SHUTDOWN", "TERMINATING", "LAUNCH_FAILED")
 """States of an instance that a node pool has been scaled in by."""
 WITNESSES = 10
@@ -131,7 +132,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class NotBelieved(Exception):
-    """An address is missing, and so is what would show that this is the right account, region and time."""
+    """An address or tag is missing, and so is what would show that this is the right account, region and time."""
 
 
 class Reconciler:
@@ -250,6 +251,14 @@ class _Parts:
         self._nodes, self._claims, self._inventory = sources.nodes, sources.claims, sources.inventory
         self._sources, self._settings, self._clocks = sources, sources.settings, sources.clocks
         self._memory, self._cloud = memory, cloud
+
+    def _is_our_account(self, claim: Claim) -> bool | None:
+        """Whether the keys and the region show an instance of the cluster; None where no node names one."""
+        witnesses = list(islice(filter(None, map(instance_of, self._nodes.list())), WITNESSES))
+        own = () if claim.instance == POOL else (claim.instance,)
+        if any(state is not None for state in self._cloud.instance_states(dict.fromkeys((*own, *witnesses)))):
+            return True
+        return False if witnesses else None
 
     def _order_for(self, claim: Claim) -> CloudOrder:
         return order_for(claim, self._settings(), self._inventory.cluster_uuid)
@@ -453,15 +462,11 @@ class Reader(_Parts):
             return claim.address not in listed
         if missing < ALONE and not claim.releasing:
             return False
-        witnesses = list(islice(filter(None, map(instance_of, self._nodes.list())), WITNESSES))
-        own = () if claim.instance == POOL else (claim.instance,)
         try:
-            states = self._cloud.instance_states(dict.fromkeys((*own, *witnesses)))
+            is_ours = self._is_our_account(claim)
         except (CloudError, RetryAfter) as error:
             raise _not_believed(claim, error) from error
-        return any(state is not None for state in states) or (
-            claim.releasing and not witnesses and missing >= UNPROVEN
-        )
+        return bool(is_ours) or (is_ours is None and claim.releasing and missing >= UNPROVEN)
 
     def _runs(self, claim: Claim) -> bool:
         """Whether the instance of *claim* does, as far as is known."""
@@ -685,7 +690,10 @@ class Actions(_Parts):
         if waited < SETTLE:
             return SETTLE - waited
         tags = {tag for tag in claim.tags if not self._is_needed(tag, claim)}
-        in_use = self._cloud.delete_tags(uid, sorted(tags))
+        refused = self._cloud.delete_tags(uid, sorted(tags))
+        in_use = {tag for tag, error in refused.items() if isinstance(error, StateConflict)}
+        if len(in_use) < len(refused):
+            self._believe_absent(claim, refused.keys() - in_use, waited)
         tries = waits.times(uid, Action.UNTAG)
         if kept := in_use - (self._of_others(in_use) if tries >= LAGS else set()):
             pause = waits.again(uid, Action.UNTAG)
@@ -696,6 +704,15 @@ class Actions(_Parts):
         self._claims.end_order(claim.token)
         self._forget(snapshot, step)
         return 0.0
+
+    def _believe_absent(self, claim: Claim, tags: Collection[Tag], waited: float) -> None:
+        is_ours = self._is_our_account(claim)
+        if not (is_ours or (is_ours is None and waited >= UNPROVEN)):
+            error = NotBelieved(
+                f"tags {tags} are not there, but neither is any instance of the cluster, so they do not count as"
+                " deleted: check that cloud.region and the keys are those they were created with"
+            )
+            raise RetryAfter(error, AGAIN)
 
     def _is_needed(self, tag: Tag, claim: Claim) -> bool:
         """Of two claims that go, the one with the greater uid deletes the tags that both have."""

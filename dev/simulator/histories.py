@@ -270,6 +270,18 @@ def wrong_keys_while_releasing(world: World) -> Iterator[float]:
     yield 90.0
 
 
+@history("anycast_ip", nodes=3)
+def wrong_keys_while_untagging(world: World) -> Iterator[float]:
+    """Keys of another account for a minute, once an address is released, leave none of its tags behind."""
+    need_addresses(world)
+    yield 60.0
+    leaves(world, "node-2")
+    while len(world.cloud.addresses) == 3:
+        yield 0.005
+    world.cloud.use_keys_of_the_other_account(world.kernel.now + 60.0)
+    yield 150.0
+
+
 @history("anycast_ip", nodes=1)
 def dies_while_releasing(world: World) -> Iterator[float]:
     """A leader that dies when the cloud has released the last address leaves a claim that ends in minutes."""
