@@ -697,6 +697,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
         lambda: placement.NeverMoreThanTheCap(1, lowered=True),
         [see(0, SUPER, pods=TWO), see(1, pods=TWO), see(2, SUPER, pods=TWO)],
     ),
+    "a super node that was gone when the cap was lowered comes back": (
+        lambda: placement.NeverMoreThanTheCap(1, lowered=True),
+        [see(0, pods=TWO), see(1, SUPER, pods=TWO)],
+    ),
     "a pod that was free to be bound when the cap was lowered exceeds it": (
         lambda: placement.NeverMoreThanTheCap(1, lowered=True),
         [see(0, SUPER, pods=(TWO[0], pod("b", on=""))), see(1, SUPER, pods=TWO)],

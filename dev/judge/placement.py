@@ -169,7 +169,7 @@ class NeverMoreThanTheCap(Invariant):
         new = seen.pods.keys() - self._known
         self._missed |= {uid for uid in new if is_missed(seen.pods[uid], seen)}
         if self._stay is None:
-            self._missed |= {uid for uid in new if _is_free(seen.pods[uid])}
+            self._missed |= {uid for uid in new if _may_get_there(seen.pods[uid], seen)}
         self._known |= new
         self._there |= {uid for uid, pod in seen.pods.items() if _is_billed(pod, seen)} - self._missed
         self._there &= {uid for uid, pod in seen.pods.items() if pod["status"].get("phase") not in OVER}
@@ -180,9 +180,9 @@ class NeverMoreThanTheCap(Invariant):
             yield f"{len(there)} of {self._cap}: {', '.join(sorted(name(each) for each in there))}"
 
 
-def _is_free(pod: Raw) -> bool:
-    """For the scheduler to bind."""
-    return not is_gated(pod) and not pod["spec"].get("nodeName")
+def _may_get_there(pod: Raw, seen: Observation) -> bool:
+    """Whether the scheduler may bind it, or its Node is gone, and may be a super node that comes back."""
+    return not is_gated(pod) and pod["spec"].get("nodeName", "") not in seen.nodes
 
 
 def _two_lead(seen: Observation) -> bool:

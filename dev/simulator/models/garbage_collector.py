@@ -30,11 +30,14 @@ class GarbageCollector:
         for change in self._cluster.changes(self._seen):
             if change.key[0] in NOISE:
                 continue
-            if change.new is None and change.old:
-                for key, raw in self._cluster.dependents(change.old.raw["metadata"]["uid"]):
+            old, new = (each and each.raw["metadata"]["uid"] for each in (change.old, change.new))
+            if old == new:  # else etcd may have been restored, and another object has taken the name
+                continue
+            if old:
+                for key, raw in self._cluster.dependents(old):
                     self._suspects[raw["metadata"]["uid"]] = key
-            elif change.old is None and change.new and any(owners_of(change.new.raw)):
-                self._suspects[change.new.raw["metadata"]["uid"]] = change.key
+            if change.new and new and any(owners_of(change.new.raw)):
+                self._suspects[new] = change.key
         self._seen = self._cluster.api.version
         for uid, key in list(self._suspects.items()):
             if self._settled(uid, key):
