@@ -45,6 +45,8 @@ PACE = 0.02
 IN_A_ROW = 10
 """So many runs in a row that no change asked for may come at the pace; further ones come later each time."""
 REST = Backoff(base=PACE, cap=1.0)
+LONGEST_WAIT = 3600.0
+"""Seconds: a lock cannot wait for centuries, and some deadlines are further away."""
 
 PENDING = float("inf")
 """Of a reconcile that has seen to its next run itself."""
@@ -128,7 +130,8 @@ class WorkQueue:
                     if self._delayed:
                         self._changed.notify()  # another one waits for what is due next
                     return self._take() if self._waiting else None
-                self._changed.wait(self._delayed[0][0] - self._clock() if self._delayed else None)
+                due = self._delayed[0][0] - self._clock() if self._delayed else None
+                self._changed.wait(None if due is None else min(due, LONGEST_WAIT))
         return None
 
     def done(self, key: str) -> None:

@@ -336,6 +336,15 @@ def test_a_deployment_that_is_still_being_deleted_is_what_is_waited_for() -> Non
     assert here.waiting()["n2"]["reason"] == "Deployment web-n2 is being deleted; another one follows"
 
 
+def test_pods_that_may_take_longer_to_end_than_there_is_time_are_replaced() -> None:
+    """As many seconds as the API server stores."""
+    here = Rolling("n1", "n2", pod={"terminationGracePeriodSeconds": 2**63 - 1})
+    here.roll_out()
+    here.finish()
+
+    assert here.updated() == {"n1", "n2"}
+
+
 def test_a_node_that_counts_is_not_waited_for_while_others_may_begin() -> None:
     here = outdated(rolling=detaching(2))
     here.nodes["n5"]["spec"]["unschedulable"] = True

@@ -222,3 +222,17 @@ def test_a_reconcile_that_finds_leadership_lost_ends_its_worker() -> None:
         queue.add("a")
         until(lambda: not threads[0].is_alive())
     assert keys == ["a"]
+
+
+def test_a_key_that_is_due_in_centuries_does_not_end_the_worker() -> None:
+    queue, keys = WorkQueue("test"), list[str]()
+
+    def reconcile(key: str) -> float:
+        keys.append(key)
+        return 300 * 365 * 86400.0
+
+    with working(queue, reconcile):
+        queue.add("a")
+        until(lambda: keys and not queue.longest_running())
+        queue.add("b")
+        until(lambda: keys == ["a", "b"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from typing import Any
 
@@ -158,6 +158,7 @@ def _text(value: object) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
+NEVER = datetime.max.replace(tzinfo=UTC)
 SERVING, REFUSED = 200, 503
 
 
@@ -491,7 +492,11 @@ class Detachment:
 
 
 def after(moment: datetime, seconds: int) -> datetime:
-    return moment + timedelta(seconds=seconds)
+    """NEVER, if that is beyond all times: the API server stores any number of seconds as a pod's grace."""
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return NEVER
 
 
 def _lacks(wanted: Annotation | None, mark: Mark | None, annotations: dict[str, str]) -> bool:
