@@ -323,3 +323,45 @@ def test_pods_are_replaced_when_their_health_checker_has_confirmed_and_an_event_
     here.unread = set()
     here.settle()
     assert here.images() == {"proxy:2"}
+
+
+def in_turns(here: Leader, times: int) -> None:
+    """Two that share their nodes."""
+    for _ in range(times):
+        for key in (KEY, "edge/dns"):
+            here.reconciler.reconcile(key)
+            here.run_pods()
+            here.api.deliver()
+            here.clock.advance(0.7)
+
+
+def test_what_is_refused_to_another_ingress_daemonset_halts_nothing() -> None:
+    here = Leader(with_nodes("n1", "n2", rolling=DETACHING, progressDeadlineSeconds=60))
+    add_dns(here.api)
+    canary = {"maxUnavailableNodes": 0, "canary": {"nodeSelector": {"canary": "yes"}}}
+    strategy = {"updateStrategy": {"rollingUpdate": canary | {"annotateNodeToDetach": None}}}
+    here.api.change("IngressDaemonSet", "edge/dns", {"spec": strategy})
+    here.api.change("Node", "n2", {"metadata": {"labels": {"canary": "yes"}}})
+    in_turns(here, 5)
+    here.api.fault = refusing("n1")
+    here.retemplate("proxy:2")
+    in_turns(here, 3)
+    here.retemplate("proxy:3", "edge/dns")
+    in_turns(here, 100)
+
+    status = here.api.objects["IngressDaemonSet", "edge/dns"]["status"]
+    assert {each["reason"] for each in status["conditions"]} >= {"CanaryPaused", "AsDesired"}
+    assert "Halted" in {each["reason"] for each in here.conditions().values()}
+
+
+def test_one_refusal_before_a_long_grace_halts_nothing() -> None:
+    annotation = {"annotateDeploymentToDetach": {"gracePeriodSeconds": 300}}
+    rolling = {"maxUnavailableNodes": 1, **annotation}
+    here = outdated("n1", rolling=rolling, progressDeadlineSeconds=60)
+    with here.fault(refusing("web-n1")):
+        here.looks(5)
+    assert {*here.status["failures"]["nodes"]} == {"n1"}
+    here.settle()
+
+    assert here.images() == {"proxy:2"}
+    assert "RolloutHalted" not in here.recorder.reasons

@@ -268,7 +268,7 @@ class Reconciler:
         children = {kind: cache.in_namespace(kind, namespace) for kind in LABELS}
         deployments, nodes, now = children["Deployment"], cache.list("Node"), self._clock.now()
         last.seen = first_seen(last.seen, resource, nodes, deployments, now)
-        writes = self._writer.retries.writes(namespace, last.seen)
+        writes = self._writer.retries.writes(key_of(resource.metadata), last.seen)
         recorded = plan_revisions(resource, children["ControllerRevision"])
         resource, rollback = resolved(resource, children["ControllerRevision"])
         settings = self._settings()

@@ -117,8 +117,11 @@ def _failure(
     if old is None:
         return None
     if rollout.outdated:
-        if old.reason != FORMER:
+        if old.reason == LOST:
             return old
+        if old.reason != FORMER:
+            # Nothing is refused while it waits: no time counts until something is refused again.
+            return NodeFailure(old.reason, None, None, round(old.lasted(now).total_seconds()))
         well_since = None if rollout.lost else old.well_since or now
         return None if well_since and well_since + deadline <= now else NodeFailure(FORMER, None, well_since)
     if old.reason != LOST:

@@ -110,14 +110,16 @@ class RetryState:
         with self._lock:
             self._failures = {target: it for target, it in self._failures.items() if it.owner != owner}
 
-    def writes(self, namespace: str, seen: Seen) -> Writes:
-        """To the objects of *namespace*, and to Nodes."""
+    def writes(self, owner: str, seen: Seen) -> Writes:
+        """To the objects in the namespace of *owner*, and to Nodes; what is refused to others is not refused to it."""
+        namespace, _, _ = owner.partition("/")
         with self._lock:
             here = {
                 target: it for target, it in self._failures.items() if target.namespace in ("", namespace)
             }
         uncertain = frozenset(target for target, it in here.items() if it.doubtful)
-        return Writes(uncertain, {target: it.refusal for target, it in here.items() if it.refusal}, seen)
+        refused = {target: it.refusal for target, it in here.items() if it.refusal and it.owner == owner}
+        return Writes(uncertain, refused, seen)
 
     def settled(self, write: Write) -> None:
         """The state of its target is known."""
