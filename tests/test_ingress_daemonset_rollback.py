@@ -251,3 +251,26 @@ def test_a_canary_whose_health_checks_are_answered_is_read_no_longer() -> None:
     here.turn()
 
     assert here.world.plan().unanswered == ()
+
+
+class Faltering(Rolling):
+    """Pods of the *lost* node do not come any more."""
+
+    lost = ""
+
+    def _run_pods(self) -> None:
+        super()._run_pods()
+        if self.lost:
+            self.world.deployments[f"web-{self.lost}"]["status"]["availableReplicas"] = 0
+
+
+def test_a_return_that_goes_on_beside_a_node_that_fails_is_said_to_be_halted_in_the_end() -> None:
+    here = Faltering(pods=3, progressDeadlineSeconds=20)
+    here.roll_out("proxy:2")
+    here.play(lambda: here.updated() == {*NODES})
+    here.world.retemplate("proxy:1")
+    here.play(lambda: here.updated() < {*NODES})
+    here.lost = next(name for name in NODES if name in here.world.off() and name not in here.updated())
+    here.play(lambda: here.reason == "Halted")
+
+    assert here.updated() == set()

@@ -241,6 +241,14 @@ class Rollout:
         return (*(node.altered for node in self.nodes if node.altered), *self.checkers.altered)
 
     @property
+    def is_halted(self) -> bool:
+        """Whether it goes on with no node. Nodes that return do, beside those that fail."""
+        if not (self.halting and self.returns):
+            return bool(self.halting)
+        under_way = (node for node in self.nodes if node.in_flight and node.node.ready and not node.draining)
+        return not (self.updates() or any(node.node.name not in self.halting for node in under_way))
+
+    @property
     def upcoming(self) -> list[NodeRollout]:
         """Those that have not begun, in their order, whatever they wait for."""
         waiting = self._in_turn(self.nodes)

@@ -379,7 +379,7 @@ def _progressing(rollout: Rollout) -> Reason:
 def _standstills(rollout: Rollout, behind: Sequence[NodeRollout]) -> Iterator[tuple[Progressing, str]]:
     """Why it does not go on, the most important one first."""
     nodes, now = rollout.nodes, rollout.now
-    if rollout.halting:
+    if rollout.is_halted:
         yield Progressing.HALTED, _listed(rollout.halting)
     for node in nodes:
         if node.lacks_timestamp or node.is_doubted(now):
