@@ -167,6 +167,19 @@ def test_a_pause_ends_it_and_the_rest_is_a_rollout_of_its_own() -> None:
     assert rolling.history[0]["seconds"] < 600
 
 
+def test_nodes_that_have_left_are_not_said_to_be_updated() -> None:
+    rolling = Rolling()
+    rolling.roll_out()
+    rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
+    for name in ("n5", "n6"):
+        del rolling.world.nodes[name], rolling.world.deployments[f"web-{name}"]
+    rolling.turn()
+    rolling.world.raw["spec"]["paused"] = True
+    rolling.turn()
+
+    assert (rolling.history[0]["result"], rolling.history[0]["nodes"]) == ("Paused", 2)
+
+
 def test_new_nodes_are_no_rollout() -> None:
     rolling = Rolling()
     other = World(raw_resource(), "n9").nodes

@@ -335,6 +335,9 @@ def test_a_deployment_that_is_still_being_deleted_is_what_is_waited_for() -> Non
     assert reasons == ["WaitingForNodes", "PodsUnavailable"]
     assert here.waiting()["n2"]["reason"] == "Deployment web-n2 is being deleted; another one follows"
 
+    here.retemplate("proxy:2")
+    assert here.status()["updatedNodes"] == 0
+
 
 def test_pods_that_may_take_longer_to_end_than_there_is_time_are_replaced() -> None:
     """As many seconds as the API server stores."""
@@ -343,6 +346,14 @@ def test_pods_that_may_take_longer_to_end_than_there_is_time_are_replaced() -> N
     here.finish()
 
     assert here.updated() == {"n1", "n2"}
+
+
+def test_a_node_that_is_updated_while_it_serves_is_not_said_to_be_detached() -> None:
+    surge = {"maxSurgedPodsPerNode": 1, "maxUnavailablePodsPerNode": 0}
+    here = begun("n1", "n2", rolling={"maxDegradedNodes": 1, **surge})
+
+    assert here.updated() == {"n1"}
+    assert (here.status()["detachedNodes"], here.status()["degradedNodes"]) == (0, 1)
 
 
 def test_a_node_that_counts_is_not_waited_for_while_others_may_begin() -> None:

@@ -98,8 +98,10 @@ class NodeRollout(Detachment):
     def detached(self) -> bool:
         """Whether it is detached from the load balancer, by us or by others."""
         on_deployment, on_node = self.rolling.deployment_annotation, self.rolling.node_annotation
+        # Where nodes are not detached, a mark without a key says that pods are being replaced.
+        is_marked = self.node_mark is not None or bool(self.deployment_mark and self.deployment_mark.key)
         return (
-            (self.in_flight and self.settled_at is None)
+            ((is_marked or self.uncertain) and self.settled_at is None)
             or (on_deployment is not None and on_deployment.key in self.annotations)
             or (on_node is not None and on_node.key in self.node.metadata.annotations)
             or any(each.detached_since for each in self.at_load_balancers)

@@ -158,7 +158,7 @@ def status_of(rollout: Rollout) -> Status:
         _overview(rollout, progressing[0]),
         observed_generation=resource.metadata.generation,
         desired_nodes=len(nodes),
-        updated_nodes=sum(each.deployment is not None and each.phase not in NOT_UPDATED for each in nodes),
+        updated_nodes=sum(not each.absent and each.phase not in NOT_UPDATED for each in nodes),
         ready_nodes=sum(each.has_its_pods for each in nodes),
         detached_nodes=sum(each.detached for each in nodes),
         unavailable_nodes=sum(each.unavailable for each in nodes),
@@ -258,10 +258,11 @@ def _so_far(began: RolloutStatus, left: Sequence[NodeRollout], rollout: Rollout)
 
 def _ended(old: RolloutStatus, result: Result, rollout: Rollout) -> EndedRollout:
     began = old.started_at or rollout.now
-    nodes = old.nodes - old.nodes_left
-    if result is Result.COMPLETE:
-        times = (node.updated_at for node in rollout.nodes)
-        nodes = sum(at is not None and at >= began for at in times)
+    times = (node.updated_at for node in rollout.nodes)
+    nodes = sum(at is not None and at >= began for at in times)
+    if result is not Result.COMPLETE:
+        # Fewer may be left only because nodes have left the cluster.
+        nodes = min(nodes, old.nodes - old.nodes_left)
     return EndedRollout(
         old.from_revision,
         old.to_revision,
