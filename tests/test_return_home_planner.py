@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from api.elasticity import BURST
 from controllers.elasticity.eligibility import request_of
 from controllers.elasticity.filters import Request
+from controllers.elasticity.patches import TOLERATION
 from controllers.elasticity.pods import Pod, PodIndex, PodSpec, decode_for_return
 from controllers.elasticity.return_home.planner import (
     Choice,
@@ -44,6 +45,7 @@ from tests.return_home_world import READY
 from tests.tables import table
 
 SET = "StatefulSet"
+ZONE = "topology.kubernetes.io/zone"
 SPEC = {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]}
 
 
@@ -217,6 +219,29 @@ def test_a_pod_that_is_on_its_way_repels_as_if_it_were_there() -> None:
     room.reserve(request_of(decode_for_return(raw_of(waiting))))
 
     assert room.node_for(Request(TWO[0], _spec("1"))) == ""
+
+
+@table(
+    "policy, fits",
+    {
+        "super nodes count: without it theirs has too few": ({}, False),
+        "they do not, as its replacement does not tolerate them": ({"nodeTaintsPolicy": "Honor"}, True),
+    },
+)
+def test_pods_are_spread_as_they_are_once_the_one_that_returns_has_gone(
+    policy: dict[str, str], fits: bool
+) -> None:
+    same = {"labelSelector": {"matchLabels": {"pod-template-hash": "1"}}, "topologyKey": ZONE}
+    spread = {**same, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **policy}
+    pods = [raw("web-0", HOME), raw("web-1", AWAY)]
+    for each in pods:
+        each["spec"]["topologySpreadConstraints"] = [spread]
+    pods[1]["spec"]["tolerations"] = [TOLERATION]
+    local, away = (decode_for_return(raw_of(each)) for each in pods)
+    nodes = sorted_out([node(HOME, {ZONE: "own"}, allocatable={"cpu": "9", "pods": "9"}), super_node()])
+
+    room = LocalRoom(nodes, PodIndex.of([local, away]))
+    assert room.node_for(request_of(away)) == (HOME if fits else "")
 
 
 def test_what_is_reserved_is_taken() -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 import structlog
+from msgspec import structs
 
+from api.elasticity import tolerates_super_nodes
 from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.pods import Pod, PodSpec, keep_only
 from controllers.elasticity.rules import (
@@ -98,7 +100,12 @@ class Eligibility:
 
 
 def request_of(pod: Pod) -> Request:
-    return Request(pod, msgspec.json.decode(pod.burst_spec or pod.unbound.spec, type=PodSpec))
+    """As it is, or as its replacement would be: without the toleration by which a burst pod came where it is."""
+    spec = msgspec.json.decode(pod.burst_spec or pod.unbound.spec, type=PodSpec)
+    if pod.burst_spec:
+        kept = tuple(each for each in spec.tolerations if not tolerates_super_nodes((each,)))
+        spec = structs.replace(spec, tolerations=kept)
+    return Request(pod, spec)
 
 
 def gather(wanted: Mapping[str, str], namespace: str, client: Client) -> dict[str, Claim]:

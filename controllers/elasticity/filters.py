@@ -44,7 +44,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Request:
-    """A pod with the spec that it would have, and the volumes that it mounts."""
+    """A pod with the spec that it would have, and the volumes that it mounts; one that has a node leaves that."""
 
     pod: Pod
     spec: PodSpec
@@ -200,13 +200,16 @@ class Topology:
         if key not in labels:
             return float("inf")
         match = _spread_match(constraint, request.pod)
-        counts = self._count((match,))
+        is_counted, counts = _meets(request.pod, match), self._count((match,))
         domains: Counter[str] = Counter()
         for eligible in self._eligible(request, constraint):
-            domains[eligible.metadata.labels[key]] += counts[eligible.metadata.name]
+            name = eligible.metadata.name
+            # One that is to return leaves its node: the scheduler counts none that terminate.
+            leaves = is_counted and name == request.pod.node_name
+            domains[eligible.metadata.labels[key]] += counts[name] - leaves
         enough = len(domains) >= (constraint.min_domains or 1)
         least = min(domains.values()) if enough else 0
-        return domains[labels[key]] + _meets(request.pod, match) - least
+        return domains[labels[key]] + is_counted - least
 
     def _eligible(self, request: Request, constraint: SpreadConstraint) -> list[WatchedNode]:
         """The nodes whose pods are counted; the same for all pods of a template."""

@@ -8,12 +8,13 @@ that grows.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
 import msgspec
+from msgspec import structs
 
 from api.elasticity import LOCAL_REPLICAS, RETURN_HOME, never_returns
 from controllers.elasticity.filters import Request, Topology, misses
@@ -135,6 +136,11 @@ class Return:
     at: float
     before: Failed | None = None
     doubt: str = ""
+
+    @property
+    def replacement(self) -> Request:
+        """What it asks for; the evicted pod may be on its node, or gone, and does not count."""
+        return replace(self.request, pod=structs.replace(self.request.pod, node_name=""))
 
     def replacements(self, members: Iterable[Pod]) -> list[Pod]:
         """Those that the workload got since then."""

@@ -218,7 +218,7 @@ class ReturnReconciler:
             if took > QUEUE:
                 return None
         for eviction in self._begun.values():
-            room.reserve(eviction.request)
+            room.reserve(eviction.replacement)
         return room
 
     def _return_one(
