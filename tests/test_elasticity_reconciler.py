@@ -64,6 +64,22 @@ def test_a_write_of_unknown_outcome_counts_until_its_outcome_is_known() -> None:
     assert world.placements() == {"local": 1, "super": 1}
 
 
+def test_a_pod_that_is_gone_is_not_written_to_again_until_the_watch_says_so() -> None:
+    world = World()
+    (name,) = world.create(1)
+    world.leader.hear()
+    world.cluster.remove(name)
+    calls: list[None] = []
+    world.leader.client.before = lambda: calls.append(None)
+    for _ in range(5):
+        world.leader.turn()
+        while world.leader.queue:
+            world.leader.let_go()
+    world.leader.settle(1)
+
+    assert len(calls) == 1
+
+
 def test_a_placement_costs_one_write_and_no_read() -> None:
     world = World()
     world.create(50, n="10")
@@ -319,8 +335,12 @@ def test_a_pod_that_policies_keep_off_super_nodes_stays_local(
 
 def test_a_pod_whose_toleration_others_take_back_is_allowed_on_super_nodes_once(
     monkeypatch: pytest.MonkeyPatch,
+    """Also when the first answer was lost."""
 ) -> None:
     world = World()
+    world.leader.hear()
+    world.leader.turn()
+    world.leader.let_go(0, "stuck")
     carry_out = world.cluster.carry_out
 
     def mutate(call: Request) -> Reply:
@@ -330,7 +350,9 @@ def test_a_pod_whose_toleration_others_take_back_is_allowed_on_super_nodes_once(
 
     monkeypatch.setattr(world.cluster, "carry_out", mutate)
     world.stuck()
-    world.leader.settle()
+    world.pass_by(LONGEST)
+    assert world.placements() == {"": 1}, "the first may still arrive"
+    world.pass_by(LONGEST)
 
     assert world.leader.recorder.reasons == ["SentToSuperNode", "KeptLocal"]
     assert len(world.cluster.writes) == 1

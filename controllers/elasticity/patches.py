@@ -50,13 +50,17 @@ TO_SUPER_NODES = (Kind.SUPER, Kind.ANY, Kind.BURST)
 
 @dataclass(frozen=True)
 class Action:
-    """*patch* is for *pod* as it was; DELETE has none. After *doubts* tries it is unknown whether one arrived."""
+    """*patch* is for *pod* as it was; DELETE has none.
+
+    After *doubts* tries it is unknown whether one arrived: one may until *doubtful_until*, on the writer's clock.
+    """
 
     kind: Kind
     pod: Pod
     why: str = ""
     patch: Patch | None = None
     doubts: int = 0
+    doubtful_until: float = 0.0
 
     @property
     def uid(self) -> str:

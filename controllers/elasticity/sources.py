@@ -5,8 +5,8 @@ The copy of the pods is the one that our own writes go through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -70,8 +70,14 @@ class PodCache(PodIndex):
     def refresh(self, pod: Pod) -> None:
         """Read it from the API server. KubeError, but for a pod that is gone."""
         at = pod.metadata
-        with suppress(NotFound):
+        try:
             self._informer.wrote(self._client.get(PODS, at.name, at.namespace, type=msgspec.Raw))
+        except NotFound:
+            self.forget(pod)
+
+    def forget(self, pod: Pod) -> None:
+        """The API server says that it is gone: until the watch does, too, it would be decided on without a pause."""
+        self._informer.forget(key_of(pod.metadata), pod.metadata.uid)
 
 
 class NodeCache:

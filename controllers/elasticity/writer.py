@@ -1,6 +1,7 @@
 """What was decided counts until the cluster shows it, and is written meanwhile.
 
-Each action is written for the version it was decided on; one of unknown outcome is repeated, never replaced.
+Each action is written for the version it was decided on; one of unknown outcome is repeated, and replaced only when it
+is refused so long afterwards that it cannot arrive any more.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.pods import keep_only
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.sources import PodCache
+from controllers.elasticity.takeover import LONGEST
 from controllers.workqueue import WorkQueue
 from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound, ServerError
 
@@ -87,18 +89,20 @@ class Writer:
             self._pods.refresh(action.pod)  # another client has written, or we have, without an answer
             self._give_up(action)
         except NotFound:
+            self._pods.forget(action.pod)
             self._give_up(action)
         except KubeError as error:
             if action.kind is Kind.WAIT:
                 log.warning("reason not written", **action.pod.metadata.about, error=str(error))
                 self._forget(action)
-            # what is refused now may have arrived before
-            elif isinstance(error, ServerError) or not isinstance(error, ApiError) or action.doubts:
-                doubts = action.doubts + 1
-                log.warning("write has unknown outcome", **action.pod.metadata.about, error=str(error))
-                self.assumed[uid] = replace(action, doubts=doubts)
-                return PAUSES.delay(doubts)
+            elif isinstance(error, ServerError) or not isinstance(error, ApiError):
+                return self._doubt(action, error, self._clock() + LONGEST)
+            elif self._clock() < action.doubtful_until:
+                # what is refused now may have arrived before
+                return self._doubt(action, error, action.doubtful_until)
             else:
+                if action.doubts:
+                    self._pods.refresh(action.pod)  # the watch may not have shown yet that one arrived
                 self._refuse(action, error)
         else:
             self._refusals.pop(uid, None)
@@ -111,6 +115,13 @@ class Writer:
             self._pods.delete(action.pod)
         elif action.patch is not None:
             self._pods.patch(action.pod, action.patch)
+
+    def _doubt(self, action: Action, error: KubeError, until: float) -> float:
+        """The seconds after which to repeat it."""
+        log.warning("write has unknown outcome", **action.pod.metadata.about, error=str(error))
+        doubts = action.doubts + 1
+        self.assumed[action.uid] = replace(action, doubts=doubts, doubtful_until=until)
+        return PAUSES.delay(doubts)
 
     def _refuse(self, action: Action, error: ApiError) -> None:
         count = self._refusals.get(action.uid, NONE)[0] + 1
