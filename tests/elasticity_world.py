@@ -180,7 +180,7 @@ class Leader:
         self.heard = cluster.api.version
         self._pods, self._nodes = Feed(decode), Feed(msgspec.json.Decoder(WatchedNode).decode)
         self._pods.list(cluster.api.list(PODS))
-        nodes = NodeCache(self._nodes.informer)
+        nodes = NodeCache(self._nodes.informer, self._pods.informer.list())
         self.set_nodes(parts.get("nodes", fleet()))
         recorder: Any = self.recorder
         ahead = parts.get("ahead", 0.0)
@@ -311,9 +311,9 @@ class World:
         """The leader takes a turn every five *seconds*."""
         self.leader.settle(round(seconds / 5.0))
 
-    def take_over(self, before: Callable[[], object] = lambda: None) -> None:
+    def take_over(self, before: Callable[[], object] = lambda: None, **parts: Any) -> None:
         self.leader.may_lead = False
-        self.leader = Leader(self.cluster, self.clock, before=before, **self._parts)
+        self.leader = Leader(self.cluster, self.clock, before=before, **self._parts | parts)
 
     def bind(self, name: str, node: str) -> None:
         status = {"phase": "Running", "conditions": [{"type": "PodScheduled", "status": "True"}]}

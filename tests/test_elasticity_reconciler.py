@@ -16,7 +16,7 @@ from kube.errors import Conflict, Forbidden, KubeError, Unreachable
 from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, Killed, World, is_gated
+from tests.elasticity_world import AWAY, HOME, Killed, World, fleet, is_gated, node, sorted_out, super_node
 from tests.tables import table
 
 
@@ -196,6 +196,23 @@ def test_the_oldest_pod_goes_first_of_whichever_workload() -> None:
         assert placed == oldest
 
 
+def test_pods_count_on_a_super_node_that_was_gone_before_the_leader_came() -> None:
+    other = super_node("eklet-subnet-2")
+    world = World(nodes=fleet(other), settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    (placed,) = world.create(1, n="0")
+    world.leader.settle(1)
+    world.bind(placed, AWAY)
+    world.leader.hear()
+    world.take_over(nodes=sorted_out([node(HOME), other]))
+    world.create(1, n="0")
+    world.leader.settle(1)
+
+    assert world.placements() == {"": 1, "super": 1}
+    world.cluster.remove(placed)
+    world.leader.settle(1)
+    assert world.placements() == {"super": 1}
+
+
 def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
     """Those of other workloads that wait for it go as soon as there is room."""
     budget = Budget(labels={"tier": "batch"}, max_pods=1)
@@ -318,8 +335,12 @@ def test_a_pod_that_was_kept_off_by_a_full_cap_does_not_wait_for_it() -> None:
 def test_a_pod_that_policies_keep_off_super_nodes_stays_local(
     message: str, placed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also when the first answer was lost."""
     world = World()
     world.create(1, n="0")
+    world.leader.hear()
+    world.leader.turn()
+    world.leader.let_go(0, "stuck")
     carry_out = world.cluster.carry_out
 
     def refuse(call: Request) -> Reply:
@@ -327,7 +348,9 @@ def test_a_pod_that_policies_keep_off_super_nodes_stays_local(
         return refusal(403, "Forbidden", message) if is_sent else carry_out(call)
 
     monkeypatch.setattr(world.cluster, "carry_out", refuse)
-    world.leader.settle()
+    world.pass_by(LONGEST)
+    assert world.placements() == {"": 1}, "the first may still arrive"
+    world.pass_by(LONGEST)
 
     assert world.placements() == {placed: 1}
     assert "FailedPlacement" in world.leader.recorder.reasons
@@ -335,12 +358,8 @@ def test_a_pod_that_policies_keep_off_super_nodes_stays_local(
 
 def test_a_pod_whose_toleration_others_take_back_is_allowed_on_super_nodes_once(
     monkeypatch: pytest.MonkeyPatch,
-    """Also when the first answer was lost."""
 ) -> None:
     world = World()
-    world.leader.hear()
-    world.leader.turn()
-    world.leader.let_go(0, "stuck")
     carry_out = world.cluster.carry_out
 
     def mutate(call: Request) -> Reply:
@@ -350,9 +369,7 @@ def test_a_pod_whose_toleration_others_take_back_is_allowed_on_super_nodes_once(
 
     monkeypatch.setattr(world.cluster, "carry_out", mutate)
     world.stuck()
-    world.pass_by(LONGEST)
-    assert world.placements() == {"": 1}, "the first may still arrive"
-    world.pass_by(LONGEST)
+    world.leader.settle()
 
     assert world.leader.recorder.reasons == ["SentToSuperNode", "KeptLocal"]
     assert len(world.cluster.writes) == 1

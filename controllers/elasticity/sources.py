@@ -19,7 +19,7 @@ from api.elasticity import SWITCH
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Action, Kind, Patch
 from controllers.elasticity.pods import Pod, PodIndex, decode, decode_for_return, facets
-from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload, parse
+from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload, is_sent, parse
 from controllers.manager import Context
 from kube.client import Client
 from kube.errors import NotFound
@@ -81,12 +81,14 @@ class PodCache(PodIndex):
 
 
 class NodeCache:
-    """The nodes of *informer*, sorted out once for each change."""
+    """The nodes of *informer*, sorted out once for each change; *pods* are those of the beginning."""
 
-    def __init__(self, informer: Informer[WatchedNode]) -> None:
+    def __init__(self, informer: Informer[WatchedNode], pods: Iterable[Pod] = ()) -> None:
         self._informer = informer
         self._changes = 0
-        self._sorted = 0, sorted_out(())
+        # A super node may be gone before this leader could see it, and come back with its pods.
+        names = frozenset(pod.node_name for pod in pods if pod.node_name and is_sent(pod))
+        self._sorted = 0, Nodes(names)
         informer.on_change(lambda *_: self._count())
 
     def __call__(self) -> Nodes:
@@ -240,7 +242,8 @@ def informed(
     try:
         context.wait_synced(*every)
         switch = GlobalSwitch(found.switches, context.recorder, settings)
-        pods, nodes = PodCache(context.client, found.pods), NodeCache(found.nodes)
+        pods = PodCache(context.client, found.pods)
+        nodes = NodeCache(found.nodes, pods.all())
         yield Sources(pods, nodes, settings, switch.read, partial(workload_of, workloads)), found
     finally:
         for informer in every:
