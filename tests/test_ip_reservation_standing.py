@@ -224,6 +224,7 @@ def large(*records: Record, **parts: Any) -> IPReservation:
 
 
 JUST_ENDED = record(reason=STANDING, ended=ago(minutes=1))
+BY_HAND = record("10.0.0.9/32", pod="", uid="", namespace="")
 
 
 @pytest.mark.parametrize(
@@ -234,6 +235,7 @@ JUST_ENDED = record(reason=STANDING, ended=ago(minutes=1))
         pytest.param([segment(JUST_ENDED)], {}, [], id="it has no owner"),
         pytest.param([large(JUST_ENDED), segment(JUST_ENDED, level=1)], {}, [], id="moved already"),
         pytest.param([large(JUST_ENDED)], {"relied_on": {JUST_ENDED.key}}, [], id="relied on"),
+        pytest.param([large(BY_HAND)], {}, [], id="of no pod: it would be moved in each pass"),
     ],
 )  # fmt: skip
 def test_what_is_held_for_a_pod_that_is_gone_outlasts_the_configuration(
@@ -416,6 +418,20 @@ def test_a_pod_that_loses_its_mark_stays_reserved_while_a_review_may_still_go_by
     assert world.reservations.held == ["10.0.0.1/32"]
     world.run(10)
     assert world.reservations.held == []
+
+
+def test_an_address_that_a_hand_added_to_what_goes_with_the_configuration_is_released_in_time() -> None:
+    world = reserved_ahead()
+    ((name, held),) = world.reservations.objects.items()
+    added = {"reservedCIDRs": [*held.spec.reserved_cidrs, BY_HAND.cidr]}
+    world.api.edit(world.reservations.resource(), name, {"spec": added})
+
+    world.run(90)
+    assert {*world.reservations.held} == {"10.0.0.1/32", BY_HAND.cidr}
+    assert len(world.reservations.objects) == 1
+    world.advance(minutes=40)
+    world.run()
+    assert world.reservations.held == ["10.0.0.1/32"]
 
 
 def test_a_reservation_stays_while_the_mark_of_its_pod_cannot_be_removed() -> None:

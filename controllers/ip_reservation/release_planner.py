@@ -202,7 +202,8 @@ def _outlasting(
 ) -> Sequence[Record]:
     """What is to outlast the owner of its segment, which keeps all: records whose ends are due, or stored.
 
-    They are stored in it while nothing can be created, and with what is dropped from it.
+    They are stored in it while nothing can be created, and with what is dropped from it. A record of no pod stays: it
+    is no other one's copy, so it would be moved again and again.
     """
     segment = change.segment
     if not segment.metadata.owner_references or len(change.kept) < len(segment.records):
@@ -212,7 +213,8 @@ def _outlasting(
     return [
         record
         for record in ended
-        if record.key not in relied_on
+        if record.uid
+        and record.key not in relied_on
         and all(copy.segment.metadata.owner_references for copy in copies[identity_of(segment, record)])
     ]
 
