@@ -256,6 +256,20 @@ def test_compaction_keeps_apart_what_goes_with_the_configuration() -> None:
     assert [[*each.records] for each in found] == [living, [JUST_ENDED]]
 
 
+def test_what_is_relied_on_is_compacted_only_once_its_owner_is_known() -> None:
+    """A leader knows it after its first marks, and never while standing reservations are switched off."""
+    living = [record(f"10.1.0.{n}/32", uid="lives", reason=STANDING) for n in range(FEW)]
+    segments = [large(each, name=f"small-{n:02}") for n, each in enumerate(living)]
+    pods = Pods({"lives": Life.RUNNING}, relied_on=frozenset(each.key for each in living))
+
+    found = [
+        plan_releases(segments, dataclasses.replace(pods, owner=owner), SETTINGS, NOW, enough=FEW).compactions
+        for owner in ("", OWNER_UID)
+    ]
+
+    assert [len(each) for each in found] == [0, 1]
+
+
 # What a pass does not look at.
 
 

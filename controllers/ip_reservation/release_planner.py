@@ -180,7 +180,7 @@ def plan(
     due = {change.segment.metadata.name: change for change in changes if _is_due(change, pods, settings, now)}
     if enough is None:
         return Plan([*due.values()], ())
-    whole = [change.segment for change in changes if len(change.kept) == len(change.segment.records)]
+    whole = [change.segment for change in changes if _may_be_compacted(change, pods)]
     known = [[noted[identity_of(segment, record)] for record in segment.records] for segment in whole]
     compactions = compact(zip(whole, known, strict=True), enough)
     sources = {name for compaction in compactions for name in compaction.sources}
@@ -195,6 +195,13 @@ def plan(
         [change for name, change in due.items() if name not in postponed],
         (*compactions, *_moves(segments, moved)),
     )
+
+
+def _may_be_compacted(change: Change, pods: Pods) -> bool:
+    """What is relied on only in a segment of the owner, which may not be known yet: no copy of others replaces it."""
+    segment = change.segment
+    stays_whole = len(change.kept) == len(segment.records)
+    return stays_whole and (segment.is_owned_by(pods.owner) or segment.keys.isdisjoint(pods.relied_on))
 
 
 def _outlasting(
