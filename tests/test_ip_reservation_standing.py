@@ -434,6 +434,21 @@ def test_a_pod_that_loses_its_mark_stays_reserved_while_a_review_may_still_go_by
     assert world.reservations.held == []
 
 
+def test_a_review_before_the_mark_leaves_no_trace_when_the_deletion_was_refused() -> None:
+    """So the pod still leaves no reservation when it goes with its owner."""
+    world = World()
+    world.put_pod(raw_pod())
+    world.watch()
+    world.epochs.reconcile("")
+    world.standing.reconcile(KEY)
+    world.advance(seconds=1)
+    world.reserve([record(reason="evicted", at=world.now)])
+
+    world.run(10)
+
+    assert [each.reason for held in world.reservations.objects.values() for each in held.records] == [STANDING]
+
+
 def test_an_address_that_a_hand_added_to_what_goes_with_the_configuration_is_released_in_time() -> None:
     world = reserved_ahead()
     ((name, held),) = world.reservations.objects.items()

@@ -247,7 +247,9 @@ def _change(
         if cause := causes.get(identity):
             released.append((noted[identity], cause))
         else:
-            kept.append(_with_end(record, noted[identity].ended, noted[identity].reason))
+            is_finished = noted[identity].reason == FINISHED
+            reason = FINISHED if is_finished else record.reason  # of each copy, but for that
+            kept.append(_with_end(record, noted[identity].ended, reason))
     return Change(segment, tuple(kept), tuple(released), delete=not kept)
 
 
