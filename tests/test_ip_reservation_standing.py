@@ -446,7 +446,9 @@ def test_a_review_before_the_mark_leaves_no_trace_when_the_deletion_was_refused(
 
     world.run(10)
 
-    assert [each.reason for held in world.reservations.objects.values() for each in held.records] == [STANDING]
+    assert [each.reason for held in world.reservations.objects.values() for each in held.records] == [
+        STANDING
+    ]
 
 
 def test_an_address_that_a_hand_added_to_what_goes_with_the_configuration_is_released_in_time() -> None:
