@@ -89,15 +89,13 @@ class Quota:
         pods = [*there] if limits.is_limited else []
         self._taken = Counter(pod.metadata.namespace for pod in pods)
         self._budgets = [_Used(budget, pods) for budget in limits.budgets if budget.holds_at(now)]
-        self.refused: list[Pod] = []
+        self.was_short = False
 
     def refusal(self, pod: Pod) -> str | None:
         """The limit that is reached, in the same words for as long as it is: they are written to pods that wait."""
         reached = self._reached(pod)
-        if reached is None:
-            return None
-        self.refused.append(pod)
-        return f"{SETTING}{reached}"
+        self.was_short |= reached is not None
+        return reached and f"{SETTING}{reached}"
 
     def add(self, pod: Pod) -> None:
         self._taken[pod.metadata.namespace] += 1
