@@ -554,13 +554,15 @@ class Actions(_Parts):
 
     def _forget(self, snapshot: Snapshot, _: Step) -> None:
         claim = present(snapshot.claim)
-        if (
-            claim.ours and snapshot.seen.is_replaced
-        ):  # else it would cost, and be no orphan while its node is there
+        if not (claim.ours and snapshot.seen.is_replaced):
+            self._claims.drop(snapshot.uid)
+        else:  # it would cost, and be no orphan while its node is there
             rest = replace(claim, uid=f"{ORPHAN}{claim.address}", node=POOL, instance=POOL, labels={})
-            self._claims.put(rest)
+            # While both have the address, a reconcile of this one would give it up for the other.
+            with self._memory.locks.held({locked_by(rest)}):
+                self._claims.put(rest)
+                self._claims.drop(snapshot.uid)
             self._sources.enqueue(rest.uid)
-        self._claims.drop(snapshot.uid)
         self._forget_address(snapshot)
 
     def _forget_address(self, snapshot: Snapshot) -> None:
