@@ -391,3 +391,17 @@ def test_two_nodes_of_one_instance_with_a_claim_each_cost_one_address(order: tup
     stays = next(name for name in order if lab.is_open(name))
     lab.leave(stays, scaled_in=False)
     lab.run(lambda: lab.all_open() and len(lab.elastic()) == 1, 600, "the other one opens")
+
+
+def test_an_address_that_a_user_binds_while_another_is_ordered_is_adopted_and_the_ordered_one_released() -> (
+    None
+):
+    lab = Lab(Knobs(quota_total=0, quota_daily=1000))
+    lab.join()
+    lab.run_for(30)
+    theirs = lab.add_address("ins-n1")
+    lab.knobs.quota_total = 10
+    lab.run(lambda: lab.is_open() and lab.is_clean(), 600, "open with theirs, and nothing else is left")
+
+    assert lab.node().metadata.annotations[ADDRESS_ID] == theirs
+    assert lab.count("AllocateAddresses") > 1

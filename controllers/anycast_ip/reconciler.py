@@ -435,9 +435,10 @@ class Reader(_Parts):
         )
 
     def _is_unclaimed(self, address: Address) -> bool:
-        """Whether it is one of the cluster's that is bound though no claim has it: those of a backup may be older."""
+        """Whether it will do and is bound though no claim has it: a backup may be older, or a user has bound it."""
         is_ours = address.tags.get(CLUSTER_UUID) == self._inventory.cluster_uuid
-        return is_ours and address.status in (BIND, BIND_ENI) and not self._claims.having(address.id)
+        does = is_ours or is_usable(address, self._settings())
+        return does and address.status in (BIND, BIND_ENI) and not self._claims.having(address.id)
 
     def _missing(self, claim: Claim) -> Unseen:
         """An address that is not listed may be there: the list may be empty by mistake, or another account's."""

@@ -128,8 +128,8 @@ class Seen:
     """What the cloud answered: *address* is the claim's, *on_instance* None before it was asked for.
 
     *seconds* is for how long the address has been in its status. *owner* is another node, whose claim has one of
-    *on_instance*. *resists*: it could not be bound more than once; *is_replaced*: its instance has one of ours
-    that no claim has.
+    *on_instance*. *resists*: it could not be bound more than once; *is_replaced*: its instance has one that no
+    claim has, and that will do.
     """
 
     address: Address | Unseen = UNKNOWN
