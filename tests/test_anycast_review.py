@@ -405,3 +405,15 @@ def test_an_address_that_a_user_binds_while_another_is_ordered_is_adopted_and_th
 
     assert lab.node().metadata.annotations[ADDRESS_ID] == theirs
     assert lab.count("AllocateAddresses") > 1
+
+
+def test_a_node_whose_address_a_user_exchanged_leaves_no_tags_behind() -> None:
+    lab = open_lab("n1", "n2")
+    lab.vanish(lab.on("n1")[0].id)
+    theirs = lab.add_address("ins-n1")
+    lab.run(lambda: lab.node().metadata.annotations.get(ADDRESS_ID) == theirs, 600, "theirs is adopted")
+    lab.leave("n1")
+    lab.run(lambda: lab.is_clean([theirs]), 600, "clean")
+
+    assert lab.tag_values("aia-node-name") == {"n2"}
+    assert lab.tag_values("aia-node-ins-id") == {"ins-n2"}

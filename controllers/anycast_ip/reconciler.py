@@ -553,11 +553,12 @@ class Actions(_Parts):
     def _record_labels(self, snapshot: Snapshot, _: Step) -> None:
         self._claims.put(replace(present(snapshot.claim), labels=self._settings().node_labels))
 
-    def _forget(self, snapshot: Snapshot, _: Step) -> None:
-        claim = present(snapshot.claim)
-        if not (claim.ours and snapshot.seen.is_replaced):
+    def _forget(self, snapshot: Snapshot, step: Step) -> None:
+        claim, seen = present(snapshot.claim), snapshot.seen
+        has_tags_left = seen.address is GONE and step.action is Action.FORGET
+        if not (claim.ours and (seen.is_replaced or has_tags_left)):
             self._claims.drop(snapshot.uid)
-        else:  # it would cost, and be no orphan while its node is there
+        else:  # it would cost, or keep its tags, and be no orphan while its node is there
             rest = replace(claim, uid=f"{ORPHAN}{claim.address}", node=POOL, instance=POOL, labels={})
             # While both have the address, a reconcile of this one would give it up for the other.
             with self._memory.locks.held({locked_by(rest)}):
