@@ -15,6 +15,7 @@ from controllers.anycast_ip.reconciler import UNPROVEN
 from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
+from dev.lab.cloud.world import World
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
 from tests.anycast_world import CALLS, PLENTY, SETTINGS, Killed, Lab, run_with_deaths
@@ -150,6 +151,22 @@ def test_an_idle_address_that_its_user_releases_is_forgotten() -> None:
     lab.run(lambda: not stored(lab), 400, "forgotten")
 
     assert lab.recorder.reasons == []
+
+
+def test_an_idle_address_stays_though_the_keys_are_another_accounts_for_a_while() -> None:
+    lab = lab_with(adopt=LOAN)
+    lab.opened()
+    address = lend(lab)
+    lab.run(lambda: idle(lab) == {address}, 400, "adopted")
+    (before,) = (each for each in stored(lab) if each.pooled)
+    ours = lab.world
+    lab.sender.use(World(Knobs(instances_exist=False), lab.clock))
+    lab.run_for(2 * SETTINGS.resync_period)
+    assert idle(lab) == {address}
+    lab.sender.use(ours)
+    lab.run_for(2 * SETTINGS.resync_period)
+
+    assert before in stored(lab)
 
 
 def test_a_list_that_is_old_costs_its_user_no_binding() -> None:

@@ -442,8 +442,10 @@ class Reader(_Parts):
 
     def _missing(self, claim: Claim) -> Unseen:
         """An address that is not listed may be there: the list may be empty by mistake, or another account's."""
+        if claim.address in self._inventory.released:
+            return GONE
         # One that is lent would be adopted again.
-        if claim.address in self._inventory.released or (claim.lent and claim.pooled):
+        if claim.lent and claim.pooled and self._is_our_account(claim) is not False:
             return GONE
         missing = self._memory.waits.seconds(claim.uid, Action.WATCH, UNKNOWN.value)
         if missing < ABSENT:
