@@ -609,8 +609,9 @@ def test_a_pod_leaves_no_reservation_when_it_ends_by_itself_or_goes_with_its_own
     assert "IPGivenBack" not in world.recorder.reasons  # which says that it still runs
 
 
-def test_an_owner_that_goes_a_moment_after_its_pod_excuses_it_of_nothing() -> None:
-    """As a ReplicaSet that a Deployment has scaled to zero, of which it keeps none."""
+@pytest.mark.parametrize("is_led_anew", [False, True])
+def test_an_owner_that_goes_a_moment_after_its_pod_excuses_it_of_nothing(is_led_anew: bool) -> None:
+    """As a ReplicaSet that a Deployment has scaled to zero, of which it keeps none: also for a new leader."""
     world = reserved_ahead()
     world.api.put(STATEFUL_SETS, OWNER)
     world.api.edit(PODS, "redis-0", TERMINATING, "redis")
@@ -619,6 +620,9 @@ def test_an_owner_that_goes_a_moment_after_its_pod_excuses_it_of_nothing() -> No
     world.late.reconcile(TOGETHER)
     world.api.remove(STATEFUL_SETS, "redis", "redis")
     world.run()
+    if is_led_anew:
+        world.lead()
+        world.run()
     world.api.remove(PODS, "redis-0", "redis")
     world.run(10)
 

@@ -58,13 +58,15 @@ Reserve = Callable[[Sequence[Record]], IPReservation]
 class Departure:
     """A pod as it was first seen going, and when it *ended*: None while it is there.
 
-    *seen* is when, for the record; *since* the same on the monotonic clock, for waiting.
+    *seen* is when, for the record; *since* the same on the monotonic clock, for waiting. *is_known* is whether this
+    leader saw it before: else its owner may have gone long after it began to go.
     """
 
     pod: Pod
     ended: datetime | None
     seen: datetime
     since: float = 0.0
+    is_known: bool = True
 
     @property
     def passes_admission(self) -> bool:
@@ -155,17 +157,17 @@ class LateReconciler:
             if new is not None and ended_by_itself(new) and not (has_just_ended or uid in self._departures):
                 self._decided.add(uid)
             if namespace and uid not in self._decided:
-                return self._note(with_addresses(pod, old), gone)
+                return self._note(with_addresses(pod, old), gone, is_known=old is not None)
             if gone:
                 self._decided.discard(uid)
         return ()
 
-    def _note(self, pod: Pod, gone: bool) -> Iterable[str]:
+    def _note(self, pod: Pod, gone: bool, *, is_known: bool) -> Iterable[str]:
         """Keep the first state: at its end a pod may have finished, and have no address."""
         uid = pod.metadata.uid
         first, now = self._departures.get(uid), self.clock.now()
         if first is None and is_departure(pod, gone=gone):
-            first = Departure(pod, None, now, self.clock.monotonic())
+            first = Departure(pod, None, now, self.clock.monotonic(), is_known)
             if keys_of(pod) <= self.caches.claims.of(uid):
                 self._claimed.add(uid)
                 self._queue.add_after(TOGETHER, GATHER)
@@ -201,7 +203,7 @@ class LateReconciler:
                 return CATCH_UP - waited
         if missing:
             self._reserve_late(departure, missing)
-        elif is_standing and (not records or self._goes_with_owner(departure)):
+        elif is_standing and (not records or (departure.is_known and self._goes_with_owner(departure))):
             self.caches.claims.decide(uid, stays=False)
         self._forget(uid)
         return None
