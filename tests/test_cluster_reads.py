@@ -17,7 +17,7 @@ from tests.factories import raw_pod
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Handler, Server, hangs, refuses, serving
 from webhook.ip_reservation import reads
-from webhook.ip_reservation.reads import NAMESPACE_SECONDS, Cluster
+from webhook.ip_reservation.reads import NAMESPACE_SECONDS, Cluster, Shared
 
 NAMESPACES, PODS = "/api/v1/namespaces", "/api/v1/pods"
 
@@ -132,6 +132,30 @@ def test_a_caller_waits_for_the_read_of_another_until_its_deadline() -> None:
         go_on.set()
         assert reader.result(30) == "first"
         assert len(world.server.asked) == 1
+
+
+def test_one_who_asked_while_a_value_was_known_reads_when_the_read_of_a_later_one_failed() -> None:
+    """Which was faster to begin."""
+    clock, answers = FakeClock(), iter(["first", Unreachable("no answer"), "third"])
+
+    def read(_: float) -> str:
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    def asked_before_another() -> float:
+        shared._clock, asked = clock, clock()
+        clock.advance(0.2)
+        with pytest.raises(Unreachable):
+            shared.value(clock() + 1)
+        return asked
+
+    shared = Shared(read, max_age=NAMESPACE_SECONDS, clock=clock)
+    shared.value(clock() + 1)
+    clock.advance(NAMESPACE_SECONDS - 0.1)
+    shared._clock = asked_before_another
+
+    assert shared.value(clock() + 1) == "third"
 
 
 def test_only_the_namespaces_of_the_last_seconds_are_remembered() -> None:

@@ -77,7 +77,7 @@ class Shared(Generic[T]):
             raise Unreachable(self._late)
         try:
             if self._began + self._max_age <= asked:
-                self._known, began = [], self._clock()
+                began, self._known, self._began = self._clock(), [], -math.inf
                 self._known = [self._read(max(LEAST, deadline - began))]
                 self._began = began
             return self._known[0]
