@@ -814,6 +814,20 @@ def test_a_condition_that_another_client_removed_is_written_with_a_new_epoch() -
     assert world.api.get(PODS, "redis-0", "redis")["metadata"]["annotations"][RESERVED] != before
 
 
+def test_no_mark_counts_in_a_configuration_that_a_client_creates_again_as_it_was() -> None:
+    """Before its pod is reserved once more: what the former one owned has gone."""
+    world = reserved_ahead()
+    saved = {**world.api.get(VALIDATING_WEBHOOKS, NAME), "metadata": {"name": NAME}}
+    world.api.remove(VALIDATING_WEBHOOKS, NAME)
+    world.api.put(VALIDATING_WEBHOOKS, saved)
+
+    world.epochs.reconcile("")
+
+    assert world.asks()
+    world.run(10)
+    assert not world.asks()
+
+
 def test_switched_off_the_condition_goes_first_and_reservations_once_no_api_server_can_have_it() -> None:
     world = reserved_ahead()
     off = world.settings.standing.model_copy(update={"enabled": False})

@@ -81,8 +81,8 @@ class EpochReconciler:
         self.caches = caches
         self._void_since = math.inf
         self.current: Epoch | None = None
-        self.known: set[str] = set()
-        """Epochs that this installation has had, as far as this process knows."""
+        self.known: dict[str, OwnerReference] = {}
+        """Epochs that this installation has had, as far as this process knows, and the configuration of each."""
         self._queue = WorkQueue("ip_reservation_epoch", pauses=PAUSES)
 
     def look(self) -> None:
@@ -106,19 +106,22 @@ class EpochReconciler:
         if found is None:
             self._found(None)
             return PERIOD
-        epoch = epoch_in(found) or secrets.token_hex(8) if self._is_enabled() else None
+        epoch, owner = epoch_in(found), owner_of(found)
+        if epoch and self.known.get(epoch, owner) != owner:
+            epoch = None  # it was copied from a configuration that is gone, and so are its reservations
+        epoch = epoch or secrets.token_hex(8) if self._is_enabled() else None
         wanted = with_epoch(found, epoch)
         if wanted != found:
             found = self._client.replace(VALIDATING_WEBHOOKS, self._name, wanted)
             log.info("match condition written", name=self._name, epoch=epoch or "")
-        self._found(Epoch(epoch, owner_of(found)) if epoch and epoch_in(found) == epoch else None)
+        self._found(Epoch(epoch, owner) if epoch and epoch_in(found) == epoch else None)
         return PERIOD
 
     def _found(self, epoch: Epoch | None) -> None:
         self.current, claims = epoch, self.caches.claims
         if epoch is not None:
             self._void_since = math.inf
-            self.known.add(epoch.value)
+            self.known[epoch.value] = epoch.owner
             claims.begin(epoch.value, epoch.owner)
             return
         now = self.clock.monotonic()
