@@ -99,8 +99,8 @@ ABSENT, ALONE = 60.0, 900.0
 """Seconds for which an address must be missing before it counts as gone: while others of the cluster are bound, or its
 release has begun; and while none is bound. Then its instance, or that of a node, must be known to the cloud."""
 UNPROVEN = 3600.0
-"""The same for a release or a deletion of tags that has begun while no node names an instance: nothing is left to show
-the account by."""
+"""The same for a release that has begun while no node names an instance: nothing is left to show the account by. Tags,
+which cost nothing, then wait for ALONE."""
 ENDING = ("STOPPING", "STOPPED", "SHUTDOWN", "TERMINATING", "LAUNCH_FAILED")
 """States of an instance that a node pool has been scaled in by."""
 WITNESSES = 10
@@ -713,7 +713,7 @@ class Actions(_Parts):
 
     def _believe_absent(self, claim: Claim, tags: Collection[Tag], waited: float) -> None:
         is_ours = self._is_our_account(claim)
-        if not (is_ours or (is_ours is None and waited >= UNPROVEN)):
+        if not (is_ours or (is_ours is None and waited >= ALONE)):
             error = NotBelieved(
                 f"tags {tags} are not there, but neither is any instance of the cluster, so they do not count as"
                 " deleted: check that cloud.region and the keys are those they were created with"
