@@ -84,6 +84,7 @@ class Server:
         )
         self._listener.listen(BACKLOG)
         await self._stop.wait()
+        self._listener.shutdown(socket.SHUT_RDWR)  # also where a child, just forked, still has a copy of it
         server.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

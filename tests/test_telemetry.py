@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import platform
+import signal
 import subprocess
 import sys
 import warnings
@@ -151,6 +152,19 @@ def test_closing_frees_the_port() -> None:
     serve_metrics(f"{mine}:{PORT}").close()
     with closing(serve_metrics(f"{mine}:{PORT}")) as again:
         assert again.server_address[1] == PORT
+
+
+def test_closing_frees_the_port_though_a_child_has_a_copy_of_the_socket() -> None:
+    address = f"{IPv4Address('127.65.0.0') + os.getpid()}:{PORT}"
+    server = serve_metrics(address)
+    if not (child := os.fork()):
+        signal.pause()
+    try:
+        server.close()
+        serve_metrics(address).close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_without_any_host_all_interfaces_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
