@@ -91,7 +91,7 @@ TRANSITIONS_KEPT = 5
 class Transition(Value, frozen=True):
     """The node was opened or closed; *address* is the id of the one that it had got, or had lost."""
 
-    at: datetime
+    at: Moment
     to: str
     address: str = ""
 
@@ -192,7 +192,7 @@ class Quota(Value, frozen=True):
 class QuotasRead(Value, frozen=True):
     """What the cloud answered the leader *at* that time."""
 
-    at: datetime
+    at: Moment
     quotas: tuple[Quota, ...]
 
 

@@ -24,9 +24,12 @@ from tests.factories import NOW
 
 LEASES = cli.resource("Lease")
 LEFT = [Quota("TOTAL_EIP_QUOTA", 18, 20), Quota("DAILY_EIP_APPLY", 39, 40)]
+NO_ZONE = '{"at":"2026-07-01T08:00:00","quotas":[]}'
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"at":"now","quotas":[]}', '{"quotas":[{"id":1}]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"at":"now","quotas":[]}', NO_ZONE, '{"quotas":[{"id":1}]}']
+)
 def test_what_another_client_wrote_is_not_known(text: str) -> None:
     assert quotas_in({QUOTAS: text}) is None
     assert quotas_in({}) is None

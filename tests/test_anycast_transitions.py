@@ -29,6 +29,8 @@ from tests.anycast_world import SETTINGS, Lab, metric, open_lab
 from tests.factories import NOW
 from tests.test_anycast_announcements import opened_so_far
 
+NO_ZONE = '[{"at":"2026-07-01T08:00:00","to":"open"}]'
+
 
 def noted(*transitions: str) -> Node:
     node = Node(ObjectMeta("n1"))
@@ -48,7 +50,7 @@ def test_the_last_few_are_kept_the_latest_first_and_are_small() -> None:
     assert len(node.metadata.annotations[HISTORY]) < 400
 
 
-@pytest.mark.parametrize("text", ["", "{", '[{"at":"yesterday","to":"open"}]', "[1]", "null"])
+@pytest.mark.parametrize("text", ["", "{", '[{"at":"yesterday","to":"open"}]', NO_ZONE, "[1]", "null"])
 def test_what_another_client_wrote_is_no_history_and_is_replaced(text: str) -> None:
     node = Node(ObjectMeta("n1", annotations={HISTORY: text}))
 
