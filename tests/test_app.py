@@ -156,6 +156,9 @@ def test_a_review_of_kube_system_that_breaks_is_allowed_whatever_the_fail_mode()
         pytest.param(Scripted(lambda *_: deny("no", code=503)), "closed", id="not done and refused"),
         pytest.param(Scripted(lambda *_: deny("no", code=429)), "closed", id="not done for an eviction"),
         pytest.param(Scripted(lambda *_: deny("no")), "", id="refused by the rules"),
+        pytest.param(
+            Scripted(lambda *_: deny("no", code=429), open=True), "", id="refused for now by the rules"
+        ),
         pytest.param(Scripted(), "", id="allowed"),
     ],
 )

@@ -63,7 +63,7 @@ REASONS = {
     413: f"the body is over {MAX_BODY} bytes, more than an AdmissionReview can need",
 }
 BUSY = (429, 503)
-"""A denial with one of these means that the webhook could not do its work."""
+"""A denial with one of these means that the webhook could not do its work, unless it fails open."""
 
 
 def create_app(
@@ -121,7 +121,7 @@ class Endpoint:
             raise
         decision, result = self._decide(request, begin + _budget(flask.request.args.get("timeout", "")))
         self._count(result, request)
-        if mode := _failure(decision, result):
+        if mode := self._failure(decision, result):
             FAILURES.labels(self.webhook.name, mode).inc()
         _log(self.webhook.name, request, decision)
         DURATION.labels(self.webhook.name, request.operation).observe(time.monotonic() - begin)
@@ -145,6 +145,13 @@ class Endpoint:
             why, code = "the webhook's log has the cause under this uid", 500
         return unreviewed(self.webhook, request, why, code), "error"
 
+    def _failure(self, decision: Decision, result: str) -> str:
+        """The fail mode by which a request was answered whose work could not be done; "" for others."""
+        if "failed-open" in decision.audit:
+            return "open"
+        is_undone = result == "error" or decision.code in BUSY
+        return "closed" if is_undone and not self.webhook.fails_open() else ""
+
     def _shed(self, why: str) -> flask.Response:
         self._count("shed")
         response = _text(503, f"{why}; try again")
@@ -157,13 +164,6 @@ class Endpoint:
         operation = request.operation if request else ""
         dry_run = "true" if request and request.dry_run else "false"
         REQUESTS.labels(self.webhook.name, operation, result, dry_run).inc()
-
-
-def _failure(decision: Decision, result: str) -> str:
-    """The fail mode by which a request was answered whose work could not be done; "" for others."""
-    if "failed-open" in decision.audit:
-        return "open"
-    return "closed" if not decision.allowed and (result == "error" or decision.code in BUSY) else ""
 
 
 def _request() -> Request:
