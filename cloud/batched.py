@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -300,7 +301,11 @@ class BatchedCloud:
     def instance_states(self, instances: Iterable[str]) -> list[str | None]:
         """None for each that the cloud does not list."""
         answers = [*map(self._instances.submit, instances)]
-        return [*map(self._instances.wait, answers)]
+        for each in answers:
+            # Also after a failure: only its own caller sends what is first in the queue.
+            with suppress(Exception):
+                self._instances.wait(each)
+        return [each.result() for each in answers]
 
     def allocate(self, order: Order) -> str:
         """The id of this token's address, as `Cloud.allocate`."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.batched import BatchedCloud, Batcher, CircuitBreaker, Shape
-from cloud.client import Cloud
+from cloud.client import PAGE, Cloud
 from cloud.errors import CloudError, NotPermitted, QuotaExceeded, Rejected, RetryAfter, Unavailable
 from controllers.anycast_ip.controller import WORKERS
 from controllers.liveness import LONGEST_RUN
@@ -223,6 +225,15 @@ def test_tags_are_created_once_and_their_refusal_is_that_of_the_callers_that_nee
 
     assert (type(errors[0]), type(errors[1])) == (type(None), Rejected)
     assert (cloud.has_tags([shared, one]), cloud.has_tags([two])) == (True, False)
+
+
+def test_a_question_of_which_only_a_part_was_in_the_call_that_failed_leaves_nothing_in_the_queue() -> None:
+    fake = FakeTransport(DescribeInstances=lambda _: error(Unavailable))
+    cloud = BatchedCloud(Cloud(calls(fake, FakeClock())), clock=count().__next__)
+    with pytest.raises(Unavailable):
+        cloud.instance_states(names(PAGE + 1))
+
+    assert {each.due for each in cloud.batchers} == {math.inf}
 
 
 def test_when_no_call_is_answered_all_workers_have_their_turn_before_the_process_counts_as_hung() -> None:
