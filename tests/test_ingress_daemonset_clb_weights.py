@@ -192,12 +192,15 @@ def unreadable(load_balancer: str) -> dict[str, object]:
 def test_what_cannot_be_read_is_an_error_for_its_load_balancer_alone(api: FakeAPI) -> None:
     store(api).put(BALANCER, ONE)
     api.put(CONFIG_MAPS, unreadable("lb-1"))
+    no_zone = {KEY: '{"a":{"node":"n1","weight":10,"at":"2026-07-01T08:00:00"}}'}
+    api.put(CONFIG_MAPS, unreadable("lb-2") | {"data": no_zone})
     held = store(api)
 
     assert held.memory(BALANCER) == ONE
-    assert {*held.load_balancers()} == {BALANCER, "lb-1"}
-    with pytest.raises(Unreadable, match="drawbridge-weights-lb-1 is unreadable"):
-        held.memory("lb-1")
+    assert {*held.load_balancers()} == {BALANCER, "lb-1", "lb-2"}
+    for each in ("lb-1", "lb-2"):
+        with pytest.raises(Unreadable, match=f"drawbridge-weights-{each} is unreadable"):
+            held.memory(each)
     api.remove(CONFIG_MAPS, "drawbridge-weights-lb-1", "drawbridge")
     assert held.memory("lb-1") == {}
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from cloud.types import Backend
 from controllers.ingress_daemonset.detachment import NodeBackends
-from kube.types import Value
+from kube.types import Moment, Value
 
 LATE = timedelta(seconds=120)
 """A write arrives so late at most: more than LONGEST_CALL, and the task that it begins."""
@@ -34,8 +34,8 @@ class FormerWeight(Value, frozen=True):
 
     node: str
     weight: int
-    at: datetime
-    restored: datetime | None = None
+    at: Moment
+    restored: Moment | None = None
 
     def may_fall(self, now: datetime) -> bool:
         """Whether a write of 0 may still arrive."""
