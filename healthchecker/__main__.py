@@ -71,7 +71,7 @@ def main() -> int:
         config = Config.from_environment(os.environ)
         client = Client.from_environment(timeout=config.bound / 6)
         checker, counter = Checker(config), counter_of(config)
-        server = serve(checker.answer, partial(state_of, checker, counter), (default_host(), config.port))
+        server = serve(checker.problem, partial(state_of, checker, counter), (default_host(), config.port))
     except (ConfigError, KubeError, OSError) as error:
         print(f"the health checker cannot start: {error}", file=sys.stderr)
         return 2

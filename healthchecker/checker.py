@@ -11,7 +11,7 @@ from prometheus_client import Gauge
 from api.health_checks import FAIL, SCHEDULED, State
 from healthchecker.config import Config
 from kube.types import ObjectMeta, Value
-from runtime import threading, time
+from runtime import time
 
 KIND = "IngressDaemonSet"
 
@@ -70,14 +70,13 @@ BLIND = Gauge(
 
 @dataclass(frozen=True)
 class Seen:
-    """*fault* was true *at* that time, or a little later, and is what it is since *turned_at*.
+    """*fault* was true *at* that time, or a little later.
 
-    *scheduled* is the detachment that the Deployment is under since *detached_at*, if it is.
+    *scheduled* is the detachment that the Deployment is under since *detached_at*; None when it is under none.
     """
 
     fault: str | None
     at: float
-    turned_at: float
     metadata: ObjectMeta
     scheduled: str | None
     detached_at: float
@@ -88,32 +87,23 @@ class Checker:
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self.clock = config, clock
-        self._began = clock()
         self._seen: Seen | None = None
         self._error = "no answer of the API server yet"
-        self._refusals = 0
-        self._counting = threading.Lock()
 
     def see(self, deployment: Deployment | None, at: float) -> None:
         """The Deployment, or None when there is none, as it was *at* this time."""
-        before, now = self._seen, self.clock()
+        before = self._seen
         fault = fault_of(deployment, self._config)
         if before is None or before.fault != fault:
             log.info("answer changed", deployment=self._config.deployment, fault=fault)
-        turned = before is None or (before.fault is None) != (fault is None)
         metadata = deployment.metadata if deployment else ObjectMeta()
         is_scheduled = self._config.annotation in metadata.annotations
         scheduled = metadata.annotations.get(SCHEDULED, "") if is_scheduled else None
         # Not *at*: the first 503 of this detachment is answered from now on.
-        detached_at = now
-        is_same = before is not None and (before.metadata.uid, before.scheduled) == (metadata.uid, scheduled)
-        if before is not None and is_same and scheduled is not None:
+        detached_at = self.clock()
+        if before is not None and (before.metadata.uid, before.scheduled) == (metadata.uid, scheduled):
             detached_at = before.detached_at
-        else:
-            with self._counting:
-                self._refusals = 0
-        turned_at = now if before is None or turned else before.turned_at
-        self._seen = Seen(fault, at, turned_at, metadata, scheduled, detached_at)
+        self._seen = Seen(fault, at, metadata, scheduled, detached_at)
 
     def nothing_new(self, at: float) -> None:
         """All that happened until *at* has been seen."""
@@ -142,31 +132,18 @@ class Checker:
             return f"Deployment {self._config.deployment} was last seen {age:.0f} s ago: {self._error}"
         return seen.fault
 
-    def answer(self) -> str | None:
-        problem = self.problem()
-        if problem:
-            with self._counting:
-                self._refusals += 1
-        return problem
-
     def state(self) -> State:
         now, seen, problem = self.clock(), self._seen, self.problem()
         status = 503 if problem else 200
         if seen is None:
-            return State(status, problem or "", now - self._began, refusals=self._refusals)
-        # A 503 for the age of the state alone began when the bound was over.
-        stale = problem and seen.fault is None
-        turned_at = seen.at + self._config.bound if stale else seen.turned_at
+            return State(status, problem or "")
         return State(
             status,
             problem or "",
-            now - turned_at,
             seen.metadata.uid,
-            seen.metadata.resource_version,
             seen.metadata.generation,
             seen.scheduled or "",
             now - seen.detached_at if seen.scheduled is not None else 0.0,
-            self._refusals,
             now - seen.at,
         )
 

@@ -103,7 +103,7 @@ def test_what_is_not_answered_is_not_asked_again_and_once_stopped_nothing_is() -
 # Health checkers
 
 
-CONFIRMED = State(503, "x", uid="u", scheduled="mark", detached_seconds=9, refusals=4)
+CONFIRMED = State(503, "x", uid="u", scheduled="mark", detached_seconds=9)
 
 
 @contextmanager

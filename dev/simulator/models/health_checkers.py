@@ -55,7 +55,7 @@ class HealthCheckers:
     def probe(self, node: str, port: int) -> int:
         """The status that a load balancer gets; 0 when nothing listens there."""
         checker = self._of(node, port)
-        return 0 if checker is None else 503 if checker.answer() else 200
+        return 0 if checker is None else 503 if checker.problem() else 200
 
     def is_ready(self, pod: Raw) -> bool:
         """What the readiness probe of a health checker is answered: whether it has seen its Deployment."""
@@ -73,7 +73,7 @@ class HealthCheckers:
             raise ConnectionRefusedError(f"nothing listens at {host}:{port}")
         if path == STATE_PATH:
             return Answer(200, msgspec.json.encode(checker.state()))
-        return Answer(503 if path in PATHS and checker.answer() else 200, b"")
+        return Answer(503 if path in PATHS and checker.problem() else 200, b"")
 
     def _of(self, node: str, port: int) -> Checker | None:
         at = (checker for _, checker, on, listens in self._running.values() if (on, listens) == (node, port))
