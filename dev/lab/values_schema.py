@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
@@ -17,6 +18,7 @@ from settings.values import Order, ValuesOfOperators
 
 SCHEMA = chart.CHART / "values.schema.json"
 CHECKS = chart.CHART / "templates" / "_settings.tpl"
+DEFAULTS = yaml.safe_load((chart.CHART / "values.yaml").read_text())
 SOURCE = yaml.safe_load((ROOT / "dev" / "lab" / "values_schema.yaml").read_text())
 REFUSED: dict[str, str] = SOURCE["refused"]
 """Values of the originals' charts that have no effect here, each with what to do instead."""
@@ -66,7 +68,8 @@ def schema() -> str:
     every = {path: {"setting": setting} for path, setting in SETTINGS.items()} | SOURCE["values"]
     for path, given in every.items():
         found = _shared(_of_value(given, settings), definitions)
-        _place(root, path.split("."), found, required=path in SETTINGS and not _may_be_null(path, found))
+        needed = path in SETTINGS or bool(default(path))
+        _place(root, path.split("."), found, required=needed and not _may_be_null(path, found))
     for path, instead in REFUSED.items():
         _refuse(root, path.split("."), {"description": f"Refused: {instead}"})
     for path, comment in values_comments.read((chart.CHART / "values.yaml").read_text()).items():
@@ -91,14 +94,12 @@ def checks() -> str:
 
 def _originals() -> str:
     """Our name of a value, that of an original, and our default."""
-    defaults = yaml.safe_load((chart.CHART / "values.yaml").read_text())
-    rows = []
-    for theirs, ours in value_names.ORIGINALS.items():
-        default = defaults
-        for part in ours.split("."):
-            default = default[part]
-        rows.append([ours, theirs, default])
-    return json.dumps(rows)
+    return json.dumps([[ours, theirs, default(ours)] for theirs, ours in value_names.ORIGINALS.items()])
+
+
+def default(path: str) -> Any:
+    """Of the value at *path*; None where values.yaml does not name it."""
+    return functools.reduce(lambda found, part: found.get(part), path.split("."), DEFAULTS)
 
 
 def _calls() -> Iterator[tuple[str, ...]]:
@@ -160,7 +161,8 @@ def _shared(node: Any, definitions: Mapping[str, Schema]) -> Any:
 
 
 def _may_be_null(path: str, found: Schema) -> bool:
-    return path.startswith(tuple(SOURCE["optional"])) or {"type": "null"} in found.get("anyOf", ())
+    said = {"type": "null"} in found.get("anyOf", ()) or "null" in found.get("type", ())
+    return said or path.startswith(tuple(SOURCE["optional"]))
 
 
 def _place(section: Schema, path: list[str], found: Schema, *, required: bool) -> None:
