@@ -99,7 +99,7 @@ def findings(inventory: Inventory) -> Iterator[Finding]:
         "pods of Drawbridge": "all are ready",
         "leader": status.leader.holder if status.leader else "",
         "certificates": "trusted, and not about to end" if status.certificate_expires else "",
-        "settings": "valid",
+        "settings": "valid" if status.settings.in_force else "",
         "what is read": "all that you may read",
     }
     for check, problems in status.checks.items():

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from api.ingress_daemonset.types import time_of
+from kube.errors import KubeError
 from kube.lease_spec import LeaseSpec
 from kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from kube.selectors import LabelSelector
@@ -197,7 +198,7 @@ class Lease(Value, frozen=True):
 class Installed:
     """*settings* are those of the ConfigMap, which has them as *text*.
 
-    None when they are invalid or cannot be read, and then *refused* says why.
+    None when they are invalid, and then *refused* says why, or *unread* why they cannot be read.
     """
 
     service: ServiceReference
@@ -206,6 +207,7 @@ class Installed:
     settings: Settings | None
     refused: Sequence[str] = ()
     text: str = ""
+    unread: KubeError | None = None
 
     @property
     def namespace(self) -> str:

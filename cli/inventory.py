@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from calico.pools import ipam_configuration, located
 from calico.reservations import Reservations
 from calico.segment import IPReservation
-from cli.cluster import FROM_MEMORY, Cluster
+from cli.cluster import FROM_MEMORY, Cluster, attempt
 from cli.errors import Failure
 from cli.installation import (
     CHART,
@@ -133,8 +133,8 @@ class Inventory:
         services = (each.client_config.service for each in webhooks_in(ours) if each.is_ours)
         if service := next(filter(None, services), None):
             metadata = ours[0].metadata
-        elif self.policies:
-            metadata, service = self.policies[0].metadata, self.policies[0].replaces
+        elif not isinstance(policies := attempt(lambda: self.policies), KubeError) and policies:
+            metadata, service = policies[0].metadata, policies[0].replaces
         else:
             chart = Selection(label_selector=f"{NAME}={CHART}")
             if not (deployments := self.list(DEPLOYMENTS, Deployment, chart)):
@@ -149,13 +149,14 @@ class Inventory:
         deployments, files = self.cluster.read(reads).values()
         if isinstance(deployments, KubeError):
             raise deployments
-        settings, text = None, ""
         if isinstance(files, KubeError):
-            problems: Sequence[str] = [f"the settings cannot be read: {files}"]
-        elif found := [file.data[CONFIGURATION_FILE] for file in files if CONFIGURATION_FILE in file.data]:
+            return Installed(service, ours, deployments, None, unread=files)
+        settings, text = None, ""
+        problems: Sequence[str] = ()
+        if found := [file.data[CONFIGURATION_FILE] for file in files if CONFIGURATION_FILE in file.data]:
             text = found[0]
             try:
-                settings, problems = parse(text), ()
+                settings = parse(text)
             except SettingsError as error:
                 problems = error.problems
         else:

@@ -160,7 +160,7 @@ class Status(Report, frozen=True):
 
     def _state(self, feature: str, now: datetime) -> Cell:
         if feature not in self.overviews:
-            return faint("off")
+            return faint("off" if self.settings.in_force else "not known")
         overview = self.overviews[feature]
         return overview.state(now) if overview else faint("not readable")
 
@@ -194,13 +194,12 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     """Raises KubeError, or Failure, when not even the installation is found; without *secrets*, reads none."""
     ours, now, known = inventory.installed, inventory.now(), healths()
     settings, looked = ours.in_force, enabled(ours.in_force)
-    # Policies are used below, and read together with the rest.
     reads: dict[str, Callable[[], Any]] = {"lease": inventory.lease, "policies": lambda: inventory.policies}
     if secrets:
         reads["certificate"] = partial(_certificate, inventory)
     reads |= {name: partial(_looked_at, health, inventory) for name, health in looked.items()}
     found = inventory.cluster.read(reads)
-    lease, certificate = found["lease"], found.get("certificate")
+    lease, policies, certificate = found["lease"], found["policies"], found.get("certificate")
     features = {name: found[name] for name in looked}
     leader = _leader(lease, settings, now)
     expires = None
@@ -226,7 +225,7 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     if isinstance(certificate, bytes):
         ends[SERVING] = expires
     checks = {
-        "webhook configurations": [*_webhooks(ours, inventory.policies)],
+        "webhook configurations": [*_webhooks(ours, None if isinstance(policies, KubeError) else policies)],
         "pods of Drawbridge": [*_pods(programs, ours.namespace)],
         "leader": [*_leaders(lease, leader, settings, now)],
         "certificates": [*_certificates(ours, ends, certificate, now)],
@@ -237,6 +236,8 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     parts = {
         "the Lease of the leader": None if isinstance(lease, NotFound) else lease,
         SERVING: certificate,
+        "MutatingAdmissionPolicies": policies,
+        "the settings": ours.unread,
         **{known[name].what: each for name, each in features.items()},
     }
     unread = tuple(
@@ -287,15 +288,16 @@ def _looked_at(health: Health, inventory: Inventory) -> Any:
         return failure
 
 
-def _webhooks(installed: Installed, policies: Sequence[MutatingPolicy]) -> Iterator[Problem]:
-    registered = [*installed.paths, *(each.replaces.path for each in policies)]
+def _webhooks(installed: Installed, policies: Sequence[MutatingPolicy] | None) -> Iterator[Problem]:
+    """*policies* that cannot be read, None, may stand in for any mutating webhook."""
+    registered = [*installed.paths, *(each.replaces.path for each in policies or ())]
     if enabled(installed.in_force) and not registered:
         yield Problem(
             "there is no webhook configuration: nothing is held at admission, as after break glass", RESTORE
         )
     elif ours := installed.settings:
         missing = unregistered(ours, registered)
-        for kind in ("mutating", "validating"):
+        for kind in ("validating",) if policies is None else ("mutating", "validating"):
             paths = [path for path in missing if path.startswith("/mutate/") == (kind == "mutating")]
             if paths:
                 what = f"no {kind} webhook configuration has {', '.join(paths)}"
@@ -306,7 +308,7 @@ def _webhooks(installed: Installed, policies: Sequence[MutatingPolicy]) -> Itera
         called = ", ".join(sorted(services))
         what = f"webhooks call {called}: two releases release each other's IPs by different limits"
         yield Problem(what, "helm list -A; uninstall all but one")
-    yield from _left_over(installed, policies)
+    yield from _left_over(installed, policies or ())
 
 
 def _left_over(installed: Installed, policies: Sequence[MutatingPolicy]) -> Iterator[Problem]:
