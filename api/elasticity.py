@@ -105,12 +105,20 @@ def never_returns(metadata: ObjectMeta) -> str | None:
     annotations, owner = metadata.annotations, metadata.controller
     if BURST not in annotations or annotations.get(PLACEMENT) == SUPER:
         return "it did not go to a super node for want of local room"
+    if why := must_stay(metadata):
+        return why
+    if owner and (owner.kind not in RETURNING or not owner.api_version.startswith("apps/")):
+        return f"its owner is a {owner.kind} of {owner.api_version}, whose availability is not known"
+    return None
+
+
+def must_stay(metadata: ObjectMeta) -> str | None:
+    """Why a pod is not evicted for its return, unless a person names it."""
+    annotations, owner = metadata.annotations, metadata.controller
     if owner is None:
         return "no controller replaces it"
     if owner.kind == "Job":
         return "it belongs to a Job, whose work would be lost"
-    if owner.kind not in RETURNING or not owner.api_version.startswith("apps/"):
-        return f"its owner is a {owner.kind} of {owner.api_version}, whose availability is not known"
     if kept := next(
         (f"{key}={value}" for key, value in KEEPING.items() if annotations.get(key) == value), ""
     ):

@@ -9,7 +9,7 @@ from functools import partial
 
 import click
 
-from api.elasticity import BURST, PLACEMENT, REASON, SUPER, never_returns
+from api.elasticity import BURST, PLACEMENT, REASON, SUPER, must_stay, never_returns
 from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, warning
@@ -62,7 +62,7 @@ def listed(pods: Sequence[Pod], super_nodes: Collection[str]) -> tuple[Placement
 
 
 def to_return(pods: Sequence[Pod], super_nodes: Collection[str], names: Collection[str]) -> list[Placement]:
-    """The pods to evict: *names*, or all that local nodes had no room for.
+    """The pods to evict: *names*, or all that local nodes had no room for, but for those that must stay.
 
     Failure for one of *names* whose replacement would not be local.
     """
@@ -74,7 +74,9 @@ def to_return(pods: Sequence[Pod], super_nodes: Collection[str], names: Collecti
             raise Failure(
                 f"{name} would not return: {why}", "raise LOCAL_REPLICAS of its workload, then restart that"
             )
-    bursts = [pod for pod in found.values() if BURST in pod.metadata.annotations and not _why_not(pod)]
+    bursts = [
+        pod for pod in found.values() if BURST in pod.metadata.annotations and not must_stay(pod.metadata)
+    ]
     chosen = [found[name] for name in dict.fromkeys(names)] or bursts
     return [_placement(each, super_nodes) for each in chosen]
 
@@ -154,7 +156,8 @@ def return_pods(session: Session, pods: tuple[str, ...], selector: str) -> None:
     """Evict pods from super nodes.
 
     Their replacements run on local nodes if there is room. Without names: all pods of the namespace that are there
-    because local nodes were full. Respects PodDisruptionBudgets.
+    because local nodes were full, except those of Jobs and those whose annotations keep them. Respects
+    PodDisruptionBudgets.
     """
     where = Selection(session.namespace, label_selector=selector)
     found, super_nodes = pods_and_super_nodes(Inventory(session.cluster), where)
