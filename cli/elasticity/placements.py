@@ -15,7 +15,7 @@ from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, warning
 from cli.pods import Pod
 from cli.session import Commands, Session, pass_session, selector_option, watch_option
-from kube.errors import Conflict, NotFound, TooManyRequests
+from kube.errors import Conflict, NotFound, ServerError, TooManyRequests
 from kube.resources import Selection
 
 PENDING = Selection(field_selector="status.phase=Pending")
@@ -175,7 +175,7 @@ def return_pods(session: Session, pods: tuple[str, ...], selector: str) -> None:
 def _evict(session: Session, chosen: Placement) -> bool:
     try:
         session.cluster.client.evict(chosen.pod, chosen.namespace, preconditions={"uid": chosen.uid})
-    except TooManyRequests as error:
+    except (TooManyRequests, ServerError) as error:
         session.output.say(f"{chosen.pod}: not evicted: {error.message}")
         return False
     except (NotFound, Conflict):
