@@ -157,6 +157,18 @@ def selector_option(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     )
 
 
+class ObjectName(click.ParamType[str]):
+    """A segment of a path: one that ends it, or adds another, would address something else."""
+
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.strip(".") or not {*"/?#%"}.isdisjoint(value):
+            self.fail(f"{value!r} is no name of an object", param, ctx)
+        return value
+
+
+object_name = ObjectName()
 watch_option = click.option(
     "-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C."
 )

@@ -131,6 +131,16 @@ def test_a_wrong_command_line_ends_with_2() -> None:
     assert call("nonsense")[0] == call("options", "-o", "xml")[0] == 2
 
 
+@pytest.mark.parametrize("name", ["", "..", "web/status", "web?x", "web#", "web%2e"])
+@pytest.mark.parametrize(
+    "command",
+    ["rollout status --timeout 1s", "rollout undo", "explain pod", "simulate drain", "simulate delete"],
+)
+def test_a_name_that_makes_another_path_is_refused(command: str, name: str) -> None:
+    assert call(*command.split(), name)[0] == 2
+    assert call("simulate", "scale", "deployment/", "2")[0] == 2
+
+
 FORBIDDEN = 'pods is forbidden: User "eve" cannot list resource "pods" in API group "" at the cluster scope'
 
 

@@ -18,7 +18,7 @@ from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, title
 from cli.pods import Pod as Subject
 from cli.pods import Raw
-from cli.session import Command, Session, pass_session
+from cli.session import Command, Session, object_name, pass_session
 from cli.simulate.values import Change, Effect, judged
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
@@ -214,7 +214,7 @@ def _kind_and_name(workload: str) -> tuple[Resource, str]:
         raise Failure(
             f"{kind} is neither a Deployment nor a StatefulSet", "write deployment/NAME or sts/NAME"
         )
-    return resource, name
+    return resource, object_name.convert(name, None, None)
 
 
 def _newest_replica_set(inventory: Inventory, deployment: StoredWorkload) -> StoredWorkload:

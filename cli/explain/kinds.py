@@ -19,7 +19,7 @@ from cli.explain.prediction import BUDGETS, Budget, Make, Snapshot
 from cli.installation import webhooks_in
 from cli.inventory import SECONDS, Inventory
 from cli.output import Document, Report, Table, age
-from cli.session import Command, Commands, Session, pass_session
+from cli.session import Command, Commands, Session, object_name, pass_session
 from features import FEATURES, Feature
 from kube.errors import Forbidden, NotFound
 from kube.resources import EVENTS, NAMESPACES, Selection
@@ -59,7 +59,7 @@ class Kinds(Commands):
             return None
 
         @click.command(name, cls=Command, help=kind.about)
-        @click.argument("name", metavar=kind.argument)
+        @click.argument("name", metavar=kind.argument, type=object_name)
         @pass_session
         def show(session: Session, name: str) -> None:
             session.show(kind.explain(Inventory(session.cluster), session.namespace, name))

@@ -26,7 +26,7 @@ from cli.ingress_daemonset.rollouts import (
     update_now,
 )
 from cli.output import Document, Output, Part, Report, Table, age, good
-from cli.session import Commands, Session, pass_session, selector_option, watch_option
+from cli.session import Commands, Session, object_name, pass_session, selector_option, watch_option
 from controllers.ingress_daemonset.children import without_timestamp
 from controllers.ingress_daemonset.pacing import PROMOTED_BY_HAND
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of
@@ -68,7 +68,7 @@ def list_rollouts(session: Session, selector: str, watch: bool) -> None:
 
 def about_one(verb: str) -> Callable[[Callable[..., None]], click.Command]:
     """A command about one IngressDaemonSet."""
-    named = click.argument("name", metavar=NAME)
+    named = click.argument("name", metavar=NAME, type=object_name)
     return lambda function: rollout.command(verb)(named(pass_session(function)))
 
 

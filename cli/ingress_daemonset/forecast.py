@@ -18,7 +18,7 @@ from cli.ingress_daemonset.explanation import readable_or_failure
 from cli.ingress_daemonset.rollouts import restarted
 from cli.inventory import Inventory
 from cli.output import Part, Report, Table, count_of, duration, title, warning
-from cli.session import Command, Session, pass_session
+from cli.session import Command, Session, object_name, pass_session
 from cli.simulate.values import Change, Effect
 from controllers.ingress_daemonset.children import LONG_AGO, Workload, Writes
 from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
@@ -33,7 +33,7 @@ NAMED = 5
 
 
 @click.command("rollout", cls=Command)
-@click.argument("name", metavar="INGRESSDAEMONSET")
+@click.argument("name", metavar="INGRESSDAEMONSET", type=object_name)
 @click.option(
     "--image", "images", metavar="[CONTAINER=]IMAGE", multiple=True, help="A new image; may be repeated."
 )

@@ -35,7 +35,7 @@ from cli.ip_reservation.pools import Headroom, headroom, headroom_parts
 from cli.ip_reservation.reservations import address_of, counted, segments_if_any, stored_in
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.pods import Pod, Raw, StoredPod, stored
-from cli.session import Command, Session, pass_session, selector_option
+from cli.session import Command, Session, object_name, pass_session, selector_option
 from cli.simulate.values import Change, Effect, Released, judged
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from features import unregistered
@@ -284,7 +284,7 @@ def released(inventory: Inventory, change: Change) -> Iterator[Released]:
 
 
 @click.command("drain", cls=Command)
-@click.argument("node")
+@click.argument("node", type=object_name)
 @pass_session
 def drain_command(session: Session, node: str) -> None:
     """Predict which IPs draining a node would reserve, and why not the others."""
@@ -298,7 +298,7 @@ def drain_command(session: Session, node: str) -> None:
 
 
 @click.command("delete", cls=Command)
-@click.argument("names", metavar="[POD...]", nargs=-1)
+@click.argument("names", metavar="[POD...]", nargs=-1, type=object_name)
 @selector_option("pods")
 @pass_session
 def delete_command(session: Session, names: tuple[str, ...], selector: str) -> None:
