@@ -47,6 +47,8 @@ IN_A_ROW = 10
 REST = Backoff(base=PACE, cap=1.0)
 LONGEST_WAIT = 3600.0
 """Seconds: a lock cannot wait for centuries, and some deadlines are further away."""
+VOID = 100
+"""So many promises that are void, and as many as are not, are kept until their time: that may be days away."""
 
 PENDING = float("inf")
 """Of a reconcile that has seen to its next run itself."""
@@ -164,6 +166,8 @@ class WorkQueue:
     def _promise(self, key: str, seconds: float, *, by_itself: bool = False) -> None:
         due = self._due[key, by_itself] = self._clock() + seconds
         heapq.heappush(self._delayed, (due, key, by_itself))
+        if len(self._delayed) > 2 * len(self._due) + VOID:
+            self._delayed = sorted((due, *of) for of, due in self._due.items())
         if self._delayed[0] == (due, key, by_itself):
             self._changed.notify()  # one that waits must know until when
 

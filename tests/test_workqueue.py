@@ -72,6 +72,21 @@ def test_a_delayed_key_comes_when_its_time_has_come_and_the_sooner_promise_count
     assert waiting(queue) == []
 
 
+def test_promises_that_are_void_are_not_all_kept_until_their_time_and_others_are() -> None:
+    clock = FakeClock()
+    queue = working_on_a(clock)
+    queue.add_after("b", 5.0)
+    for _ in range(1000):
+        queue.requeue("a", 3600.0)
+        queue.done("a")
+        queue.add("a")
+        queue.get(wait=False)
+
+    assert len(queue._delayed) < 200
+    clock.advance(5.0)
+    assert waiting(queue) == ["b"]
+
+
 def test_a_queue_is_idle_when_no_key_waits_was_promised_or_is_worked_on() -> None:
     clock = FakeClock()
     queue = queue_at(clock)
