@@ -380,6 +380,18 @@ def test_pods_are_replaced_only_for_what_they_read_at_their_start(subtests: pyte
 
 
 @helm_needed
+def test_each_pod_has_what_is_set_for_the_pods_of_all_programs() -> None:
+    always = {"elasticity": {"advanced": {"openGates": "always"}}, "ingressDaemonSet": {"enabled": True}}
+    objects = render(always | {"priorityClassName": "1000"})
+    pods = [each["spec"]["template"] for (kind, _), each in objects.items() if kind in ("Deployment", "Job")]
+    pods += [each for (kind, _), each in objects.items() if kind == "Pod"]
+
+    assert len(pods) == 5
+    for pod in pods:
+        assert pod["spec"]["priorityClassName"] == "1000"
+
+
+@helm_needed
 def test_a_sleep_of_no_time_is_left_out() -> None:
     """Kubernetes before 1.33 refuses it."""
     for seconds in (0, 5):

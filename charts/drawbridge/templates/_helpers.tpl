@@ -178,7 +178,7 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $root.Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ toYaml . }}
 {{- end }}
 {{- with $root.Values.podSecurityContext }}
 securityContext:
