@@ -381,13 +381,16 @@ def test_pods_are_replaced_only_for_what_they_read_at_their_start(subtests: pyte
 
 @helm_needed
 def test_each_pod_has_what_is_set_for_the_pods_of_all_programs() -> None:
+    """Jobs and tests, too: a sidecar that is put in without the annotation would never let them end."""
     always = {"elasticity": {"advanced": {"openGates": "always"}}, "ingressDaemonSet": {"enabled": True}}
-    objects = render(always | {"priorityClassName": "1000"})
+    annotations = {"linkerd.io/inject": "disabled"}
+    objects = render(always | {"podAnnotations": annotations, "priorityClassName": "1000"})
     pods = [each["spec"]["template"] for (kind, _), each in objects.items() if kind in ("Deployment", "Job")]
     pods += [each for (kind, _), each in objects.items() if kind == "Pod"]
 
     assert len(pods) == 5
     for pod in pods:
+        assert annotations.items() <= pod["metadata"]["annotations"].items()
         assert pod["spec"]["priorityClassName"] == "1000"
 
 

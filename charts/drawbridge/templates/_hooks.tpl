@@ -49,6 +49,10 @@ spec:
         {{- with .root.Values.commonLabels }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+      {{- with .root.Values.podAnnotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
     spec:
       restartPolicy: Never
       serviceAccountName: {{ $name }}

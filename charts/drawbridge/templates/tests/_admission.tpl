@@ -4,6 +4,25 @@ app.kubernetes.io/name: {{ include "drawbridge.name" . }}-test
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
+{{/* Of a pod of `helm test`: takes a list of the root context, and the end of its name. */}}
+{{- define "drawbridge.testMetadata" -}}
+{{- $root := index . 0 -}}
+name: {{ include "drawbridge.fullname" $root }}-{{ index . 1 }}
+namespace: {{ $root.Release.Namespace | quote }}
+labels:
+  {{- include "drawbridge.testLabels" $root | nindent 2 }}
+  {{- with $root.Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+annotations:
+  helm.sh/hook: test
+  # A failed one stays, for its log.
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+  {{- with $root.Values.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
 {{/* The paths of all enabled features, as a JSON list. */}}
 {{- define "drawbridge.testPaths" -}}
 {{- $paths := list }}
