@@ -127,7 +127,7 @@ def _decode(body: bytes) -> Status:
     # Proxies and aggregated API servers answer in plain text or in other JSON.
     try:
         return msgspec.json.decode(body, type=Status)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Status()
 
 

@@ -134,9 +134,14 @@ def test_overload_is_raised_at_once_with_the_requested_delay(answer: Answer, exp
     assert len(server.asked) == 1
 
 
-def test_a_refusal_in_plain_text_keeps_its_words() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [b"upstream is gone", b'{"message": "\xfcpstream: upstream is gone"}', b'{"upstream is gone":' * 2000],
+    ids=["plain", "not UTF-8", "deep"],
+)
+def test_a_refusal_in_other_words_than_the_api_servers_keeps_them(text: bytes) -> None:
     with (
-        serving(lambda asked: answers(b"upstream is gone", 502)) as server,
+        serving(lambda asked: answers(text, 502)) as server,
         pytest.raises(errors.ServerError, match="upstream is gone"),
     ):
         server.client().get(PODS, "a", "shop")
