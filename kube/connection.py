@@ -66,7 +66,13 @@ class Connection:
             token = self._token()
         except Exception as error:  # whatever an exec plugin raises
             raise NotConfigured(f"the credentials for {self.host} cannot be read: {error}") from error
-        credentials = {"Authorization": token.strip()} if token else {}
+        token = (token or "").strip()
+        # Libraries quote a header that they refuse.
+        if not (token.isascii() and token.isprintable()):
+            raise NotConfigured(
+                f"the token for {self.host} has a line break or a character that is not ASCII"
+            )
+        credentials = {"Authorization": token} if token else {}
         return self.impersonation.headers | credentials if self.impersonation else credentials
 
 

@@ -42,6 +42,10 @@ def test_a_token_file_is_found_beside_the_kubeconfig_and_read_for_each_request(t
     assert headers_of(cluster) == {"Authorization": "Bearer first"}
     token.write_text("second\n")
     assert headers_of(cluster) == {"Authorization": "Bearer second"}
+    token.write_text("hidden\nlines")
+    with pytest.raises(NotConfigured, match="has a line break") as caught:
+        headers_of(cluster)
+    assert "hidden" not in str(caught.value)
     token.unlink()
     with pytest.raises(NotConfigured, match=r"credentials for .* cannot be read"):
         headers_of(cluster)
