@@ -16,16 +16,19 @@ ROW = '{"AddressId": "eip-1", "AddressStatus": "BIND", "TagSet": [{"Key": "a", "
 INGRESS_DAEMONSET = (
     '{"metadata": ' + META + ', "spec": {"updateStrategy": {"rollingUpdate": {}}, "template": {}}}'
 )
+VECTOR = '{"data": {"resultType": "vector", "result": [{"value": [1, "2"]}]}}'
 RACE = f"""
-import sys, threading
+import inspect, sys, threading
 sys.setswitchinterval(1e-6)
 import msgspec
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.installation import Deployment, Lease, WebhookConfiguration
 from cloud.responses import Addresses, decoded
 from controllers.elasticity.pods import PodSpec
+from controllers.ingress_daemonset.readers import Answer, Scalar, Series, Vector
 from kube.client import Page
 from kube.transport import decoded as decoded_answer
+from webhook.admission import _outline_of, decoded as decoded_object
 
 def of_client(kind):
     return lambda: decoded_answer(b'''{LIST}''', Page[kind], "a list")
@@ -35,6 +38,15 @@ def of_cloud():
 
 def object(kind, body):
     return lambda: msgspec.json.decode(body, type=kind)
+
+def of_review():
+    large = b'{{"metadata": {{}}, "spec": {{}}, "rest": "%s"}}' % (b"x" * 300_000)
+    decoded_object(msgspec.Raw(large), IngressDaemonSet, "object")
+
+def made_again(*kinds):
+    names = dict(vars(sys.modules[kinds[-1].__module__]))
+    exec("".join(map(inspect.getsource, kinds)), names)
+    return names[kinds[-1].__name__]
 
 def together(*uses):
     start = threading.Barrier(len(uses))
@@ -50,6 +62,10 @@ for kind in (WebhookConfiguration, Deployment, Lease):
 together(*[object(PodSpec, '{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
 together(*[object(IngressDaemonSet, '''{INGRESS_DAEMONSET}''')] * 3)
 together(*[of_cloud] * 3)
+for _ in range(20):
+    _outline_of.cache_clear()
+    together(*[of_review] * 4)
+    together(*[object(made_again(Scalar, Series, Vector, Answer), '{VECTOR}')] * 3)
 """
 
 

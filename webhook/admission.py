@@ -44,7 +44,9 @@ def _is_too_long(value: memoryview) -> bool:
 def _outline_of(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
     """With the fields of *kind*, each of which stays as it is written."""
     fields = [_outline_of_field(each) for each in msgspec.structs.fields(kind)]
-    return msgspec.defstruct(f"{kind.__name__}Outline", fields, omit_defaults=True)
+    made = msgspec.defstruct(f"{kind.__name__}Outline", fields, omit_defaults=True)
+    msgspec.json.Decoder(made)  # as Completed
+    return made
 
 
 def _outline_of_field(each: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:

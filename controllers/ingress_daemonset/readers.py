@@ -32,7 +32,7 @@ from healthchecker.answers import OK, answer_of, get
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import Resource
-from kube.types import ObjectMeta, Value
+from kube.types import Completed, ObjectMeta, Value
 from runtime import threading, time
 from settings.ingress_daemonset import Prometheus
 
@@ -285,19 +285,19 @@ class Inconclusive(ValueError):
     """The answer has no single value; the message says why."""
 
 
-class Scalar(msgspec.Struct, tag_field="resultType", tag="scalar"):
+class Scalar(msgspec.Struct, metaclass=Completed, tag_field="resultType", tag="scalar"):
     result: tuple[float, str]
 
 
-class Series(msgspec.Struct):
+class Series(msgspec.Struct, metaclass=Completed):
     value: tuple[float, str]
 
 
-class Vector(msgspec.Struct, tag_field="resultType", tag="vector"):
+class Vector(msgspec.Struct, metaclass=Completed, tag_field="resultType", tag="vector"):
     result: list[Series]
 
 
-class Answer(msgspec.Struct):
+class Answer(msgspec.Struct, metaclass=Completed):
     data: Scalar | Vector | None = None
     error: str = ""
 
