@@ -15,7 +15,7 @@ from werkzeug.wrappers import Response as Answer
 
 from cli.errors import Failure, unreadable
 from cli.output import age, count_of, duration
-from dashboard.pages import MOST, Page, line_of, matching, slug, until, words
+from dashboard.pages import MOST, Page, line_of, matching, until, words
 from dashboard.rollouts import VERBS, Write
 from features import FEATURES
 from kube.errors import KubeError
@@ -97,7 +97,7 @@ def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
     # From memory: Werkzeug's server leaves a file open when the browser is gone.
     files = {each.name: each.read_bytes() for each in FILES.iterdir() if each.suffix in TYPES}
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    filters = (age, until, slug, duration, matching, words)
+    filters = (age, until, duration, matching, words)
     app.jinja_env.filters |= {each.__name__: each for each in filters}
     app.jinja_env.filters |= {"count": count_of, "line": line_of}
     app.jinja_env.globals |= {

@@ -142,11 +142,6 @@ def until(moment: datetime, now: datetime) -> str:
     return f"in {left(moment, now)}" if moment > now else f"{age(moment, now)} ago"
 
 
-def slug(text: str) -> str:
-    """As an element's id: the same for the same object."""
-    return "".join(each if each.isalnum() else "-" for each in text)
-
-
 def words(name: str) -> str:
     """A name of the API as people write it: RollingOut is Rolling out."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).capitalize()

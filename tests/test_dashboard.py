@@ -250,6 +250,19 @@ def test_all_numbers_of_a_rollout_are_of_one_moment_and_one_meaning(
     assert "3 nodes left" in page.text("/")
 
 
+def test_rollouts_whose_names_differ_by_where_the_namespace_ends_have_forms_of_their_own(
+    api: FakeAPI, page: Page
+) -> None:
+    """A button opens the first form with its id."""
+    for namespace, name in (("edge-web", "proxy"), ("edge", "web-proxy")):
+        api.ensure_namespace(namespace)
+        api.put(ROLLOUTS, {"metadata": {"name": name, "namespace": namespace}})
+
+    found = re.findall(r'\bid="([^"]*)"', page.text("/rollouts"))
+
+    assert sorted(found) == sorted({*found})
+
+
 def test_a_rollout_without_a_former_template_is_not_aborted(api: FakeAPI, page: Page, world: World) -> None:
     answer = page.change("abort")
 
