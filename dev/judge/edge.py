@@ -369,7 +369,8 @@ class StoppedOnlyDetached(Invariant):
 
 
 class HaltedStays(Invariant):
-    """Writes under way arrive within SOON seconds. One that has the template before comes back to it."""
+    """Writes under way arrive within SOON seconds. One that has the template before comes back to it. A halt ends when
+    the node leaves, or is NotReady, because of which it was one."""
 
     name = "edge: while a rollout is halted, no further node gets its template"
 
@@ -383,11 +384,12 @@ class HaltedStays(Invariant):
         for uid, each in seen.workloads.items():
             if NODE_LABEL in labels(each):
                 self._images[uid] = image_of(each["spec"]["template"])
-        halted = {
-            f"{name(each)} {each['metadata'].get('generation')}": image_of(each["spec"]["template"])
-            for each in seen.ingress_daemon_sets
-            if condition(each, "Progressing").get("reason") == "Halted"
-        }
+        halted = {}
+        for each in seen.ingress_daemon_sets:
+            if condition(each, "Progressing").get("reason") == "Halted":
+                nodes = sorted(key for key, node in seen.nodes.items() if is_ready(node) and selected(node, each))
+                key = f"{name(each)} {each['metadata'].get('generation')} {nodes}"
+                halted[key] = image_of(each["spec"]["template"])
         for key, seconds in self._halted.of(halted, seen.at).items():
             for uid, image in self._images.items() if seconds > SOON else ():
                 if image == halted[key] != before.get(uid, image):
