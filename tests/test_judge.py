@@ -16,6 +16,7 @@ from dev.judge import (
     Invariant,
     Judge,
     Observation,
+    Promise,
     address,
     certificates,
     edge,
@@ -241,6 +242,10 @@ def served(at: float, trusted: bytes) -> Observation:
 
 SUPER = node("eklet", super_node=True)
 TWO = tuple(pod(each, "eklet") for each in "ab")
+KEPT_OFF = pod("a", "")
+NOT_SUPER = {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": ["eklet"]}
+REQUIRED = {"nodeSelectorTerms": [{"matchExpressions": [NOT_SUPER]}]}
+KEPT_OFF["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": REQUIRED}}
 GATED = replica("a", gated=True), replica("b", gated=True)
 ON = node("n", **EDGE)
 HAS, GONE = {"10.0.0.1": "redis-0"}, dict[str, str]()
@@ -266,12 +271,14 @@ def finished() -> History:
     ]
 
 
-def edge_with(at: float, reason: str = "", image: str = "proxy:1", phase: str = "Outdated") -> Observation:
+def edge_with(
+    at: float, reason: str = "", image: str = "proxy:1", phase: str = "Outdated", node: Raw = ON
+) -> Observation:
     """A halted rollout to `proxy:1`, whose node has *image* and waits for a *reason*."""
     halted, held = resource("Halted"), {"metadata": {"name": "web-n", "labels": {edge.NODE_LABEL: "n"}}}
     halted["status"]["waitingFor"] = [{"node": "n", "phase": phase, "reason": reason}] if reason else []
     held |= {"spec": {"replicas": 2, "template": {"spec": {"containers": [{"image": image}]}}}}
-    return see(at, ON, workloads={"d": held | {"status": {}}}, ingress_daemon_sets=[halted])
+    return see(at, node, workloads={"d": held | {"status": {}}}, ingress_daemon_sets=[halted])
 
 
 BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
@@ -563,6 +570,10 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
         lambda: placement.NoneWaitsForRoom(None),
         see(0, SUPER, pods=(pod("a", ""),)),
     ),
+    "a pod that tolerates super nodes waits for ever without a cap": (
+        lambda: placement.NoneWaitsForRoom(None),
+        see(0, SUPER, pods=(KEPT_OFF,)),
+    ),
     "a node stays detached for an IngressDaemonSet that is gone": (
         edge.AttachedInTheEnd,
         see(0, {"metadata": {"name": "n", "annotations": {"drawbridge.io/detached-by": '{"uid-1": {}}'}}}),
@@ -598,6 +609,14 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node got the template just when the rollout was halted": (
         edge.HaltedStays,
         [edge_with(0, image="proxy:0"), edge_with(30)],
+    ),
+    "a node gets the template once the one has left because of which the rollout was halted": (
+        edge.HaltedStays,
+        [edge_with(0, image="proxy:0"), edge_with(31, node=node("m", **EDGE))],
+    ),
+    "a pod that tolerates super nodes came while the cap was full": (
+        lambda: placement.NoneWaitsForRoom(3),
+        [see(0, SUPER, pods=(KEPT_OFF,))],
     ),
     "a person unbinds an address": (
         address.BoundStaysBound,
@@ -848,3 +867,13 @@ def test_a_kept_promise_is_not_found_fault_with(what: str) -> None:
     judge.rest(history[-1])
 
     assert not judge.findings
+
+
+def test_what_is_promised_later_looks_at_what_has_not_changed_since() -> None:
+    judge, seen = Judge([]), see(0, ingress_daemon_sets=[resource(current="")])
+    judge.look(seen)
+
+    judge.promise([Promise.of(edge.CompleteIsCurrent)])
+    judge.look(seen)
+
+    assert judge.findings

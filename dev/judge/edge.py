@@ -387,7 +387,9 @@ class HaltedStays(Invariant):
         halted = {}
         for each in seen.ingress_daemon_sets:
             if condition(each, "Progressing").get("reason") == "Halted":
-                nodes = sorted(key for key, node in seen.nodes.items() if is_ready(node) and selected(node, each))
+                nodes = sorted(
+                    key for key, node in seen.nodes.items() if is_ready(node) and selected(node, each)
+                )
                 key = f"{name(each)} {each['metadata'].get('generation')} {nodes}"
                 halted[key] = image_of(each["spec"]["template"])
         for key, seconds in self._halted.of(halted, seen.at).items():

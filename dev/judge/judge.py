@@ -70,7 +70,7 @@ class Judge:
 
     def promise(self, promises: Sequence[Promise]) -> None:
         """From now on these hold; one in the terms of before goes on with what it has seen."""
-        before = self._promised
+        before, self._before = self._promised, None  # what is new has seen nothing
         self._promised = {each: before.get(each) or each.make(**dict(each.terms)) for each in promises}
         self._invariants = list(self._promised.values())
 

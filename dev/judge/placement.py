@@ -8,6 +8,7 @@ from typing import Any
 
 from dev.judge.judge import Invariant
 from dev.judge.observation import (
+    SUPER_TYPE,
     Observation,
     condition,
     is_missed,
@@ -214,8 +215,20 @@ class NoneWaitsBehindAGate(Invariant):
                 yield f"{name(pod)}: {notes(pod).get(REASON, 'no reason given')}"
 
 
+def _is_kept_off(pod: Raw) -> bool:
+    """By affinity, as one that tolerates super nodes itself."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = [each.get("matchExpressions") or () for each in required.get("nodeSelectorTerms") or ()]
+    kept = {"key": SUPER_TYPE[0], "operator": "NotIn", "values": [SUPER_TYPE[1]]}
+    return bool(terms) and all(kept in each for each in terms)
+
+
 class NoneWaitsForRoom(Invariant):
-    """But for those that must be local, and what is for one node: *cap* pods are on super nodes, or these have room."""
+    """But for those that must be local, and what is for one node: *cap* pods are on super nodes, or these have room.
+
+    One that tolerates super nodes itself, and came while the cap was full, is kept off for good: documented.
+    """
 
     name = "placement: no pod waits for ever where super nodes have room"
 
@@ -233,6 +246,7 @@ class NoneWaitsForRoom(Invariant):
             if (
                 waits
                 and not is_kept_home(pod)
+                and not (self._cap is not None and _is_kept_off(pod))
                 and FOR_A_NODE not in labels(pod)
                 and not owner(pod, "DaemonSet")
             ):

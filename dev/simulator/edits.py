@@ -58,7 +58,7 @@ def _drawn(dice: Random) -> tuple[list[str], Raw]:
 
 
 def _value(name: str, schema: Raw, dice: Random) -> Any:
-    if name in WORDS:
+    if name in WORDS and "properties" not in schema:
         return dice.choice(WORDS[name])
     if "enum" in schema:
         return dice.choice(schema["enum"])

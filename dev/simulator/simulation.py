@@ -132,7 +132,9 @@ def start_afresh(world: World, judge: Judge) -> None:
     if changed := {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}:
         message = ", ".join(sorted(changed))
         judge.find("rest: a fresh start with the same specs changes nothing", world.kernel.now, message)
-    run_rollouts(world, judge)  # One is halted later by a leader whose clock is behind that of the one before.
+    run_rollouts(
+        world, judge
+    )  # One is halted later by a leader whose clock is behind that of the one before.
     if not judge.findings:
         judge.rest(world.observed_at_rest())
 
