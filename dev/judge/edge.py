@@ -282,6 +282,7 @@ class DetachedWithinTheBudget(Invariant):
             }
             lacking = {each for each in nodes.keys() & having if is_ready(nodes[each])} - _complete(seen)
             known = _settled(self._out, idle | lacking, seen.at)
+            off = known | self._detached - idle  # one may have been cordoned while a write was under way
             whole, self._whole = self._whole, nodes.keys() & _complete(seen)
             deadline = resource["spec"].get("progressDeadlineSeconds", DEADLINE)
             self._lost = {each: at for each, at in self._lost.items() if seen.at - at <= deadline}
@@ -294,7 +295,7 @@ class DetachedWithinTheBudget(Invariant):
             self._attached |= dict.fromkeys(before - self._detached, seen.at)
             allowed = self._budgets.of(resource, len(nodes), seen.at)
             for each in sorted(serves & self._detached - before - self._attached.keys()):
-                if len(out := (known | self._detached) - {each}) >= allowed:
+                if len(out := off - {each}) >= allowed:
                     yield f"{each}, while {', '.join(sorted(out))} are out of service, and {allowed} may be"
 
 

@@ -28,6 +28,8 @@ REASON = "drawbridge.io/placement-reason"
 SWITCH = "AUTO_SCALE_EKS"
 FIXED_IP, MODE = "cni.projectcalico.org/ipAddrs", "drawbridge.io/placement-mode"
 BURST = "drawbridge.io/burst"
+TAKEN = 5.0
+"""Seconds for which a pod that has a place under the cap may be on its way to it."""
 FOR_A_NODE = "ingress-daemon-for-node"
 OVER = ("Succeeded", "Failed")
 SUPER_NODES, OPENED = "super nodes", 30.0
@@ -61,6 +63,7 @@ class NeverMoreThanNLocal(Invariant):
         self._cap = cap
         self._extra: dict[str, int] = {}
         """By workload: how many came on top of N while the cap was full, or two led; they stay."""
+        self._is_full, self._full_at = False, float("-inf")
         self._ours: set[str] = set()
         """The uids of pods that were gated while a super node would take them: of others none is ours to send."""
 
@@ -79,7 +82,10 @@ class NeverMoreThanNLocal(Invariant):
                 continue
             local[controller["name"]] += 1
             limits[controller["name"]] = int(limit)
-        may_be_more = _is_full(self._cap, seen) or _two_lead(seen)
+        was_full, self._is_full = self._is_full, _is_full(self._cap, seen)
+        if was_full or self._is_full:
+            self._full_at = seen.at
+        may_be_more = seen.at - self._full_at <= TAKEN or _two_lead(seen)
         for workload, count in local.items():
             extra = self._extra.get(workload, 0)
             if count == limits[workload] + extra + 1 and may_be_more:

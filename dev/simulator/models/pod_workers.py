@@ -7,7 +7,7 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-terminatio
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
@@ -253,7 +253,11 @@ class PodWorkers:
         each.stage, each.at = Stage.ENDED, None
         text = f"Pod was rejected: {message}"
         gone = dict.fromkeys(("podIP", "podIPs"))
-        each.last = {"phase": "Failed", "reason": reason, "message": text, "startTime": stamp(now), **gone}
+        conditions: Sequence[Raw] = (each.pod.get("status") or {}).get("conditions") or ()
+        for kind in ("ContainersReady", "Ready"):  # as in Kubernetes, pkg/kubelet/status: mergePodStatus
+            conditions = with_condition(conditions, kind, "False", now, reason="PodFailed")
+        ended = {"phase": "Failed", "reason": reason, "message": text, "startTime": stamp(now)}
+        each.last = {**ended, "conditions": conditions, **gone}
         self._write(each, each.last)
         self._note(each.node, f"{each.key[2]} was rejected: {reason}")
 
