@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from api.health_checks import SCHEDULED
-from api.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
+from api.ingress_daemonset import APPLIED_TEMPLATE, DETACHED_BY, FINALIZER, TO_BE_UPDATED
 from api.ingress_daemonset.types import share
 from controllers.ingress_daemonset.children import STUCK, Change, Create, Kind, Target, Workload, Writes
 from controllers.ingress_daemonset.detachment import NodeBackends
@@ -22,6 +22,7 @@ from tests.ingress_daemonset_world import (
     COMPLETE,
     DETACHED,
     TIMESTAMP,
+    UID,
     World,
     complete,
     merge,
@@ -346,6 +347,18 @@ def test_pods_that_may_take_longer_to_end_than_there_is_time_are_replaced() -> N
     here.finish()
 
     assert here.updated() == {"n1", "n2"}
+
+
+def test_marks_and_a_baseline_whose_times_have_no_zone_are_unreadable_and_stop_no_rollout() -> None:
+    here, time = Rolling("n1", "n2", "n3"), "2026-01-02T03:04:05"
+    applied = json.loads(here.world.annotations_on("n3")[APPLIED_TEMPLATE])
+    here.world.annotations_on("n1")[SCHEDULED] = json.dumps({"at": time})
+    here.world.annotate_node("n2", **{DETACHED_BY: json.dumps({UID: {"at": time}})})
+    here.world.annotations_on("n3")[APPLIED_TEMPLATE] = json.dumps(applied | {"updated": time})
+    here.roll_out()
+    here.finish()
+
+    assert here.updated() == {"n1", "n2", "n3"}
 
 
 def test_a_node_that_is_updated_while_it_serves_is_not_said_to_be_detached() -> None:

@@ -26,7 +26,7 @@ from api.ingress_daemonset.types import (
     time_of,
 )
 from controllers.ingress_daemonset.children import LONG_AGO, Target, Workload, Writes, deployment, target
-from kube.types import ObjectMeta, Value
+from kube.types import Moment, ObjectMeta, Value
 
 Changes = dict[str, str | None]
 NodeChanges = dict[str, Changes]
@@ -42,7 +42,7 @@ class Mark(Value, frozen=True):
     *leaving*, it is since when the node does not match.
     """
 
-    at: datetime
+    at: Moment
     key: str = ""
     put: bool = True
     stale: str = ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
@@ -19,7 +18,7 @@ from msgspec.structs import replace as changed
 
 from api.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
 from controllers.ingress_daemonset.children import Action, Change, Create, Kind, Workload
-from kube.types import Value, amount
+from kube.types import Moment, Value, amount
 
 REMEMBERED = 5
 """Restored alterations that are remembered per object; with more, two writers would undo each other's work."""
@@ -44,7 +43,7 @@ class Baseline(Value, frozen=True):
     generation: int = 0
     digest: str = ""
     undone: tuple[str, ...] = ()
-    updated: datetime | None = None
+    updated: Moment | None = None
     waited: int = 0
     took: int | None = None
 
