@@ -14,7 +14,7 @@ from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.revisions import body_of
 from controllers.ingress_daemonset.status import HISTORY_SIZE, pace_of
 from tests.ingress_daemonset_rolling import Rolling, at
-from tests.ingress_daemonset_world import TIMESTAMP, World, raw_resource
+from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, raw_resource
 
 Raw = dict[str, Any]
 
@@ -282,6 +282,15 @@ def test_no_end_is_said_of_a_rollout_whose_node_takes_far_longer() -> None:
     assert "estimatedEnd" in rolling.rollout
     for _ in range(100):
         rolling.turn()
+
+    assert "estimatedEnd" not in rolling.rollout
+
+
+def test_no_end_is_said_of_a_rollout_that_is_further_away_than_a_clock_reaches() -> None:
+    endless = {"annotateNodeToDetach": {"key": DETACHED, "gracePeriodSeconds": 2**31 - 1}}
+    nodes = (f"n{number}" for number in range(120))
+    rolling = Rolling(*nodes, rolling={"maxUnavailableNodes": 1, **endless})
+    rolling.roll_out()
 
     assert "estimatedEnd" not in rolling.rollout
 

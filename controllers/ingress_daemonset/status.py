@@ -36,6 +36,7 @@ from api.ingress_daemonset.status import (
 )
 from api.ingress_daemonset.types import suspended_until
 from controllers.ingress_daemonset.children import LONG_AGO
+from controllers.ingress_daemonset.detachment import NEVER, after
 from controllers.ingress_daemonset.nodes import NodeRollout, open_connections, why
 from controllers.ingress_daemonset.pacing import FORMER, LOST, ROLLING, promoted, stored_canary
 from controllers.ingress_daemonset.rollout import Rollout
@@ -92,8 +93,8 @@ def estimated_end(status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRo
         seconds = _seconds_left(nodes, status.at_a_time, turn, now)
         # What is under way is completed while the window is closed, too.
         begins = window if any(not node.in_flight for node in nodes) else None
-        found = end_of(begins, end + pause, seconds) if begins else end + pause + timedelta(seconds=seconds)
-        if found is None:
+        found = end_of(begins, end + pause, seconds) if begins else after(end + pause, ceil(seconds))
+        if found in (None, NEVER):
             return None
         end = found
     return datetime.fromtimestamp(ceil(end.timestamp() / STEP) * STEP, now.tzinfo)
