@@ -352,3 +352,13 @@ def test_a_window_that_opens_again_and_again_for_nothing_is_not_followed() -> No
 
     ahead = forecast(snapshot_of(here), Pace(PODS), plans=200)
     assert (ahead.remaining, [each.node for each in ahead.left]) == (0, ["n0", "n1"])
+
+
+def test_a_deadline_that_is_further_away_than_a_clock_reaches_is_not_waited_for() -> None:
+    window, pod = {"start": "03:00", "durationSeconds": 3600}, {"terminationGracePeriodSeconds": 2**63 - 1}
+    here = Rolling("n1", "n2", rolling={"window": window}, pod=pod)
+    here.roll_out()
+    here.play(here.updated)
+    merge(here.world.nodes["n1"], NOT_READY)
+
+    assert [each.node for each in forecast(here.world.snapshot(), Pace(PODS)).left] == ["n1"]

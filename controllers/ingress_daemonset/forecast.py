@@ -254,7 +254,7 @@ def forecast(snapshot: Snapshot, pace: Pace, plans: int | None = None) -> Foreca
             changed_at = cluster.now
             continue
         events = [each for each in (cluster.next_event, planned.requeue_at) if each is not None]
-        if not events or cluster.now - changed_at > AT_REST:
+        if not events or min(events) - changed_at > AT_REST:
             return record.forecast(cluster.now)
         cluster.advance(min(events))
     return record.cut_off(planned)
