@@ -380,6 +380,15 @@ def test_pods_are_replaced_only_for_what_they_read_at_their_start(subtests: pyte
 
 
 @helm_needed
+def test_a_crd_that_is_not_kept_goes_with_the_release_and_not_with_the_feature() -> None:
+    """Helm deletes what it does not find any more, and with the CRD all IngressDaemonSets."""
+    crds = {"crds": {"keep": False, "deleteIngressDaemonSets": True}}
+    for enabled in (True, False):
+        objects = render(crds | {"ingressDaemonSet": {"enabled": enabled}})
+        assert [name for kind, name in objects if kind == "CustomResourceDefinition"]
+
+
+@helm_needed
 def test_each_pod_has_what_is_set_for_the_pods_of_all_programs() -> None:
     """Jobs and tests, too: a sidecar that is put in without the annotation would never let them end."""
     always = {"elasticity": {"advanced": {"openGates": "always"}}, "ingressDaemonSet": {"enabled": True}}

@@ -136,7 +136,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "drawbridge.validateCRDs" -}}
-{{- if and .Values.ingressDaemonSet.enabled .Values.crds.install (not .Values.crds.keep) (not .Values.crds.deleteIngressDaemonSets) }}
+{{- if and .Values.crds.install (not .Values.crds.keep) (not .Values.crds.deleteIngressDaemonSets) }}
 {{- fail "crds.keep is false, and uninstalling this release would delete all IngressDaemonSets and their pods: leave it at true, or set crds.deleteIngressDaemonSets to true as well" }}
 {{- end }}
 {{- end }}
