@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from settings import Settings
 from tests.pages import ROOT
 
-PRODUCT = [
+PRODUCT = (
     "settings",
     "telemetry",
     "kube",
@@ -25,7 +25,7 @@ PRODUCT = [
     "api",
     "healthchecker",
     "controllers",
-]
+)
 
 
 @functools.cache
@@ -39,6 +39,7 @@ def nodes() -> list[ast.AST]:
     return [node for package in PRODUCT for node in nodes_of(package)]
 
 
+@functools.cache
 def calls() -> list[ast.Call]:
     return [node for node in nodes() if isinstance(node, ast.Call)]
 
@@ -51,6 +52,7 @@ def text_of(node: ast.expr | None) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
+@functools.cache
 def metrics() -> set[str]:
     """As a scraper sees them: a counter always ends in _total."""
     found = set()
@@ -64,6 +66,7 @@ def metrics() -> set[str]:
     return found
 
 
+@functools.cache
 def series() -> set[str]:
     histograms = {text_of(call.args[0]) for call in calls() if called(call) == "Histogram"}
     parts = {f"{name}_{part}" for name in histograms for part in ("bucket", "count", "sum")}
@@ -87,6 +90,7 @@ OF_OTHERS = {
 WITH_REASONS = ("api", "calico", "certs", "controllers", "healthchecker", "webhook")
 
 
+@functools.cache
 def reasons() -> set[str]:
     """The reasons of Events and conditions: all texts of two or more capitalized words that are not OF_OTHERS."""
     return {
@@ -95,7 +99,7 @@ def reasons() -> set[str]:
 
 
 @functools.cache
-def texts(packages: tuple[str, ...]) -> set[str]:
+def texts(packages: tuple[str, ...] = PRODUCT) -> set[str]:
     """All texts in the code of *packages*."""
     found = [node for package in packages for node in nodes_of(package)]
     return {node.value for node in found if isinstance(node, ast.Constant) and isinstance(node.value, str)}

@@ -1,6 +1,5 @@
 """The reference says what the code does: settings with their defaults, metrics, names, Events, calls."""
 
-import ast
 import json
 import re
 import tomllib
@@ -178,11 +177,8 @@ OF_KUBERNETES = {
 
 def keys() -> set[str]:
     """Keys of labels, annotations and taints, and names of gates and finalizers, that the code has."""
-    texts = {
-        node.value for node in facts.nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
     found = {
-        text for text in texts if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+/[A-Za-z0-9._-]+", text)
+        text for text in facts.texts() if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+/[A-Za-z0-9._-]+", text)
     } - OF_APIS
     return {key for key in found if key.partition("/")[0] not in OF_KUBERNETES}
 
