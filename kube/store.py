@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import structlog
 
 from kube.client import Client
@@ -53,11 +54,11 @@ class Store(Generic[T]):
     def write(self, name: str, labels: Mapping[str, str], **content: object) -> T:
         """Durable when it returns; *content* is ``data`` or ``binaryData``. What was deleted is created again."""
         metadata: dict[str, Any] = {"name": name, "labels": labels}
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content}
-        write, known = partial(self._client.create, CONFIG_MAPS), self.known.get(name)
-        if known:
-            metadata["resourceVersion"] = known.resource_version
+        write = partial(self._client.create, CONFIG_MAPS)
+        if known := self.known.get(name):  # what others have added to its metadata stays
+            metadata = msgspec.to_builtins(known) | {"labels": {**known.labels, **labels}}
             write = partial(self._client.replace, CONFIG_MAPS, name)
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content}
         try:
             return self._note(write(body, self.namespace, type=self._type, timeout=self._timeout))
         except NotFound:

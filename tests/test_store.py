@@ -87,6 +87,24 @@ def test_what_another_client_deleted_is_created_again(api: FakeAPI) -> None:
     assert held.read(NAME) is None
 
 
+def test_labels_and_annotations_of_others_outlive_our_writes(api: FakeAPI) -> None:
+    held = store(api)
+    put(held, "1")
+    theirs = {
+        "labels": {"team": "edge"},
+        "annotations": {"replicate": "true"},
+        "finalizers": ["example.com/f"],
+    }
+    api.client().patch(CONFIG_MAPS, NAME, {"metadata": theirs}, "drawbridge")
+    held.read(NAME)
+    put(held, "2")
+
+    (found,) = api.list(CONFIG_MAPS)
+    assert {name: found["metadata"][name] for name in theirs} == theirs | {
+        "labels": {"team": "edge"} | LABELS
+    }
+
+
 def test_a_config_map_of_another_client_is_not_taken_for_ours(api: FakeAPI) -> None:
     api.put(CONFIG_MAPS, {"metadata": {"name": NAME, "namespace": "drawbridge"}})
     with pytest.raises(NotOurs, match=r"ConfigMap drawbridge/state has no label example.com/state: rename"):
