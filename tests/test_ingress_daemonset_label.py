@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
+from api.health_checks import SCHEDULED
 from api.ingress_daemonset import DETACHED_BY, FINALIZER
 from api.ingress_daemonset.template import EXCLUDED
 from api.ingress_daemonset.types import RollingUpdate, resource
-from controllers.ingress_daemonset.detachment import attach_node, attach_node_for_all, detach_node
+from controllers.ingress_daemonset.detachment import (
+    attach_node,
+    attach_node_for_all,
+    deployment_mark_of,
+    detach_node,
+    holders_of,
+)
 from controllers.ingress_daemonset.readers import (
     STATUSES,
     Announcements,
@@ -223,6 +230,18 @@ def test_an_older_mark_is_read_and_wants_no_label() -> None:
     old = {"a": {"at": "2026-01-01T00:00:00Z", "key": DETACHED}}
     held = ObjectMeta("n1", labels=OFF, annotations={DETACHED: "", DETACHED_BY: json.dumps(old)})
     assert patched(held, attach_node(held, "a")) == ObjectMeta("n1", labels=OFF)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        pytest.param("{", id="no JSON"),
+        pytest.param('{"at":"2026-07-01T08:00:00"}', id="a time without its zone"),
+    ],
+)
+def test_a_mark_that_cannot_be_read_is_another_writers(mark: str) -> None:
+    assert holders_of({DETACHED_BY: f'{{"a":{mark}}}'}) == {}
+    assert deployment_mark_of({SCHEDULED: mark}) is None
 
 
 # What MetalLB says
