@@ -81,7 +81,7 @@ def decoded(decoder: msgspec.json.Decoder[T], text: str, otherwise: T) -> T:
     """*otherwise* where another client has written something else."""
     try:
         return decoder.decode(text)
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return otherwise
 
 

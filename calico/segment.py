@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from kube.types import Moment, ObjectMeta, Value
+from kube.types import Moment, ObjectMeta, Value, at_any_depth
 
 KIND = "IPReservation"
 RECORDS = "drawbridge.io/reservations"
@@ -262,7 +262,7 @@ def laid_open(metadata: ObjectMeta, annotations: Mapping[str, str | None]) -> di
 def _hidden(metadata: ObjectMeta) -> _Hidden:
     try:
         return _HIDDEN_DECODER.decode(metadata.annotations.get(METADATA, "{}"))
-    except msgspec.MsgspecError:  # then Calico itself cannot read the object
+    except (msgspec.MsgspecError, RecursionError):  # then Calico itself cannot read the object
         return _Hidden()
 
 
@@ -284,7 +284,7 @@ def _unpacked(annotation: str) -> bytes:
 
 def _decode(encoded: bytes) -> list[Record]:
     try:
-        return _DECODER.decode(encoded)  # five times as fast as one by one
+        return at_any_depth(_DECODER.decode, encoded)  # five times as fast as one by one
     except msgspec.MsgspecError:
         return list(_readable(encoded))
 
@@ -292,11 +292,12 @@ def _decode(encoded: bytes) -> list[Record]:
 def _readable(encoded: bytes) -> Iterator[Record]:
     """All records but the malformed ones."""
     with suppress(msgspec.MsgspecError):
-        for entry in msgspec.json.decode(encoded, type=list[msgspec.Raw]):
+        for entry in at_any_depth(_ENTRIES.decode, encoded):
             with suppress(msgspec.MsgspecError):
                 yield msgspec.json.decode(entry, type=Record)
 
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(list[Record])
+_ENTRIES = msgspec.json.Decoder(list[msgspec.Raw])
 _HIDDEN_DECODER = msgspec.json.Decoder(_Hidden)

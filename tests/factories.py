@@ -10,6 +10,8 @@ import msgspec
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body
 from kube.types import Pod
 
+DEEP = "[" * 9_000 + "]" * 9_000
+"""JSON that is nested more deeply than a decoder follows."""
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 

@@ -26,9 +26,10 @@ from kube.types import Node, ObjectMeta, rfc3339
 from settings.anycast_ip import NEED_LABEL
 from tests import cli
 from tests.anycast_world import SETTINGS, Lab, metric, open_lab
-from tests.factories import NOW
+from tests.factories import DEEP, NOW
 from tests.test_anycast_announcements import opened_so_far
 
+TOO_DEEP = f'[{{"at":"2026-07-01T08:00:00Z","to":"open","x":{DEEP}}}]'
 NO_ZONE = '[{"at":"2026-07-01T08:00:00","to":"open"}]'
 
 
@@ -50,7 +51,10 @@ def test_the_last_few_are_kept_the_latest_first_and_are_small() -> None:
     assert len(node.metadata.annotations[HISTORY]) < 400
 
 
-@pytest.mark.parametrize("text", ["", "{", '[{"at":"yesterday","to":"open"}]', NO_ZONE, "[1]", "null"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", '[{"at":"yesterday","to":"open"}]', NO_ZONE, pytest.param(TOO_DEEP, id="deep"), "[1]", "null"],
+)
 def test_what_another_client_wrote_is_no_history_and_is_replaced(text: str) -> None:
     node = Node(ObjectMeta("n1", annotations={HISTORY: text}))
 

@@ -25,7 +25,7 @@ from dev.fake_api import NAMESPACES, FakeAPI
 from kube.errors import KubeError
 from kube.leader_election import LeadershipLost
 from kube.resources import CONFIG_MAPS
-from tests.factories import NOW
+from tests.factories import DEEP, NOW
 from tests.ingress_daemonset_clb_world import BALANCER, WEIGHT, ClbLeader, rolling
 
 FIRST = Identity("ins-1", "10.0.0.1")
@@ -194,11 +194,12 @@ def test_what_cannot_be_read_is_an_error_for_its_load_balancer_alone(api: FakeAP
     api.put(CONFIG_MAPS, unreadable("lb-1"))
     no_zone = {KEY: '{"a":{"node":"n1","weight":10,"at":"2026-07-01T08:00:00"}}'}
     api.put(CONFIG_MAPS, unreadable("lb-2") | {"data": no_zone})
+    api.put(CONFIG_MAPS, unreadable("lb-3") | {"data": {KEY: f'{{"a":{{"deep":{DEEP}}}}}'}})
     held = store(api)
 
     assert held.memory(BALANCER) == ONE
-    assert {*held.load_balancers()} == {BALANCER, "lb-1", "lb-2"}
-    for each in ("lb-1", "lb-2"):
+    assert {*held.load_balancers()} == {BALANCER, "lb-1", "lb-2", "lb-3"}
+    for each in ("lb-1", "lb-2", "lb-3"):
         with pytest.raises(Unreadable, match=f"drawbridge-weights-{each} is unreadable"):
             held.memory(each)
     api.remove(CONFIG_MAPS, "drawbridge-weights-lb-1", "drawbridge")

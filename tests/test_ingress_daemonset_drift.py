@@ -20,6 +20,7 @@ from controllers.ingress_daemonset.drift import (
     annotations_of,
     drift_of,
 )
+from tests.factories import DEEP
 from tests.ingress_daemonset_leader import DETACHING, KEY, UNKNOWN, Api, Leader, default, with_nodes
 from tests.ingress_daemonset_world import workload
 
@@ -442,6 +443,12 @@ def held(baseline: Baseline | None = None, generation: int = 4, **annotations: s
         pytest.param(held(), True, Drift.OUTDATED, id="without annotations"),
         pytest.param(
             held(**{TEMPLATE_HASH: "t", APPLIED_TEMPLATE: "no json"}), True, Drift.UNRECORDED, id="unreadable"
+        ),
+        pytest.param(
+            held(**{TEMPLATE_HASH: "t", APPLIED_TEMPLATE: f'{{"deep":{DEEP}}}'}),
+            True,
+            Drift.UNRECORDED,
+            id="nested too deeply",
         ),
         pytest.param(
             held(Baseline("u", generation=3, digest="x"), **{TEMPLATE_HASH: "t"}),

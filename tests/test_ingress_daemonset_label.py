@@ -29,7 +29,7 @@ from dev.fake_api import FakeAPI, merged, refusal
 from dev.fake_api.kinds import BUILT_IN, Kind
 from kube.errors import Forbidden
 from kube.types import ObjectMeta
-from tests.factories import NOW
+from tests.factories import DEEP, NOW
 from tests.ingress_daemonset_leader import Leader, outdated
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
 
@@ -237,6 +237,7 @@ def test_an_older_mark_is_read_and_wants_no_label() -> None:
     [
         pytest.param("{", id="no JSON"),
         pytest.param('{"at":"2026-07-01T08:00:00"}', id="a time without its zone"),
+        pytest.param(f'{{"at":"2026-07-01T08:00:00Z","deep":{DEEP}}}', id="nested too deeply"),
     ],
 )
 def test_a_mark_that_cannot_be_read_is_another_writers(mark: str) -> None:

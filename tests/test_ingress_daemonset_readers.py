@@ -131,6 +131,7 @@ def test_one_that_is_not_there_or_has_no_address_is_no_confirmation() -> None:
         (sends(b"HTTP/1.0 404 Not Found\r\n\r\n", hangs), "it answers 404 at /state"),
         (sends(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nok\n", hangs), "malformed"),
         (sends(b"HTTP/1.0 200 OK\r\n\r\n" + b" " * 99_999, hangs), "longer than 65536 bytes"),
+        (sends(b'HTTP/1.0 200 OK\r\nContent-Length: 9005\r\n\r\n{"x":' + b"[" * 9_000, hangs), "recursion"),
         (sends(b"SSH-2.0\r\n", hangs), "SSH-2.0"),
         (sends(b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{", hangs), r"timed out|within 0\.3 s"),
         (hangs, r"timed out|within 0\.3 s"),

@@ -35,7 +35,7 @@ from calico.segment import (
 )
 from dev.fake_api import FakeAPI, calico_api
 from kube.types import ObjectMeta
-from tests.factories import NOW, ago, numbered, record, segment
+from tests.factories import DEEP, NOW, ago, numbered, record, segment
 from tests.misbehaving_server import serving
 
 addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(
@@ -167,12 +167,13 @@ def test_an_address_without_a_record_counts_from_the_creation_of_its_object() ->
         pytest.param({"cidr": "10.0.0.2/32", "at": "2026-01-02T03:04:05"}, id="a time without its zone"),
         pytest.param({"at": "2026-01-02T03:04:05Z"}, id="no address"),
         pytest.param("10.0.0.2/32", id="no record at all"),
+        pytest.param({"deep": "DEEP"}, id="nested too deeply"),
     ],
 )
 def test_one_record_that_a_hand_has_spoilt_takes_none_of_the_others_with_it(spoilt: object) -> None:
     first, second = record("10.0.0.1/32"), record("10.0.0.2/32")
     whole = segment(first, second)
-    annotation = msgspec.json.encode([spoilt, first]).decode()
+    annotation = msgspec.json.encode([spoilt, first]).decode().replace('"DEEP"', DEEP)
 
     edited = replace(whole, metadata=replace(whole.metadata, annotations={RECORDS: annotation}))
 
@@ -259,6 +260,7 @@ def test_what_is_hidden_outweighs_what_stands_beside_it_as_it_does_for_calico() 
         pytest.param({}, id="nothing"),
         pytest.param({METADATA: '{"creationTimestamp":null}'}, id="neither labels nor annotations"),
         pytest.param({METADATA: '{"labels":'}, id="unreadable"),
+        pytest.param({METADATA: f'{{"deep":{DEEP}}}'}, id="nested too deeply"),
     ],
 )
 def test_metadata_that_hides_nothing_is_left_alone(annotations: dict[str, str]) -> None:

@@ -57,7 +57,7 @@ Holders = dict[str, Mark]
 def deployment_mark_of(annotations: Mapping[str, str]) -> Mark | None:
     try:
         return msgspec.json.decode(annotations[SCHEDULED], type=Mark) if SCHEDULED in annotations else None
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 
@@ -65,7 +65,7 @@ def holders_of(annotations: Mapping[str, str]) -> Holders:
     """By the uid of the IngressDaemonSet; none if they are unreadable: then the annotation is another writer's."""
     try:
         return msgspec.json.decode(annotations.get(DETACHED_BY) or "{}", type=Holders)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return {}
 
 

@@ -81,7 +81,7 @@ def baseline_of(annotations: Mapping[str, str]) -> Baseline | None:
     """None, too, for one that cannot be read, or is of another template: another writer changed it."""
     try:
         found = msgspec.json.decode(annotations.get(APPLIED_TEMPLATE, "null"), type=Baseline | None)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
     return found if found and found.template == annotations.get(TEMPLATE_HASH) else None
 

@@ -144,7 +144,7 @@ def read(checker: Checker) -> Reading:
         if answer.status != OK:
             raise ValueError(f"it answers {answer.status} at {STATE_PATH}, and not as a health checker does")
         reading = Reading(checker.address, checker.port, msgspec.json.decode(answer.body, type=State))
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         reading = Reading(checker.address, checker.port, error=str(error) or type(error).__name__)
     READS.labels("error" if reading.state is None else "ok").inc()
     return reading

@@ -75,7 +75,7 @@ class WeightStore:
         found = self._store.read(name := f"{PREFIX}{load_balancer}")
         try:
             return DECODER.decode(found.data.get(KEY, "{}")) if found else {}
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise Unreadable(
                 f"ConfigMap {name} is unreadable, and with it the former weights at {load_balancer}: {error};"
                 " correct it, or set the weights yourself and delete it"
