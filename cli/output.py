@@ -216,9 +216,9 @@ class Output:
             self._echo("\n".join(str(line).rstrip() for line in self._lines(render(value))))
 
     def watch(self, read: Callable[[], T], render: Render[T], interval: float = INTERVAL) -> None:
-        """Show the value that *read* returns, again whenever it has changed, until the user interrupts.
+        """Show the value that *read* returns until the user interrupts.
 
-        In place on a terminal; without one, one after the other.
+        In place on a terminal, with its ages as they are; without one, again whenever it has changed.
         """
         before: list[T] = []
         with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
@@ -229,7 +229,7 @@ class Output:
                 live = stack.enter_context(Live(console=self._console, auto_refresh=False))
             while True:
                 value = read()
-                if before != [value] and live:
+                if live:
                     live.update(Group(*self._lines(render(value))), refresh=True)
                 elif before != [value]:
                     self.show(value, render)

@@ -17,6 +17,7 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner
+from rich.console import Console
 
 from cli.app import COMMANDS, SUMMARIES, drawbridge
 from cli.cluster import Cluster
@@ -70,6 +71,21 @@ def test_a_value_that_is_watched_is_shown_when_it_changes_until_ctrl_c() -> None
         '"podName": "redis-0",',
         '"podName": "redis-1",',
     ]
+
+
+def test_on_a_terminal_ages_go_on_while_the_value_stays() -> None:
+    values, ages, file = iter([ANSWER, ANSWER]), iter(["0s", "1s"]), io.StringIO()
+
+    def read() -> Answer:
+        if (value := next(values, None)) is None:
+            raise KeyboardInterrupt
+        return value
+
+    watched = Output(file=file)
+    watched._console = Console(file=file, force_terminal=True, color_system=None)
+    watched.watch(read, lambda _: [next(ages)], interval=0)
+
+    assert "1s" in file.getvalue()
 
 
 @pytest.mark.parametrize(
