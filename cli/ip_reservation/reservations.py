@@ -245,7 +245,7 @@ def list_reservations(session: Session, watch: bool) -> None:
     def read() -> Reservations:
         inventory = Inventory(session.cluster)
         segments, settings = segments_of(inventory), settings_of(inventory)
-        shown = listed(segments, settings, session.options.namespace)
+        shown = listed(segments, settings, session.options.namespace or None)
         return Reservations(shown, settings.max_count)
 
     session.follow(read, watch)
@@ -325,6 +325,9 @@ def hold_ip(session: Session, address: str) -> None:
 
 
 def settings_of(inventory: Inventory) -> IPReservationSettings:
+    """KubeError where they may not be read: the defaults would show other times."""
+    if inventory.installed.unread:
+        raise inventory.installed.unread
     return inventory.installed.in_force.ip_reservation
 
 
