@@ -157,6 +157,10 @@ def test_a_name_that_makes_another_path_is_refused(command: str, name: str) -> N
     assert call("simulate", "scale", "deployment/", "2")[0] == 2
 
 
+def test_more_pods_than_a_cluster_has_are_not_simulated() -> None:
+    assert call("simulate", "scale", "web", "200000000")[0] == 2
+
+
 FORBIDDEN = 'pods is forbidden: User "eve" cannot list resource "pods" in API group "" at the cluster scope'
 
 

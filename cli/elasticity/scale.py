@@ -40,6 +40,8 @@ KINDS = {
     **dict.fromkeys(("statefulset", "statefulsets", "sts"), STATEFUL_SETS),
 }
 REVISION = "deployment.kubernetes.io/revision"
+MOST = 150_000
+"""Pods for which Kubernetes is made, in a whole cluster."""
 LOOKS, BETWEEN = 4, 15.0
 """Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
 PLACES = {Kind.SUPER: "super node", Kind.LOCAL: "local node", Kind.ANY: "any node"}
@@ -168,7 +170,7 @@ def placed_by_elasticity(subject: Subject, _: Namespace, settings: Settings) -> 
 
 @click.command("scale", cls=Command)
 @click.argument("workload")
-@click.argument("replicas", type=click.IntRange(min=0))
+@click.argument("replicas", type=click.IntRange(0, MOST))
 @pass_session
 def scale_command(session: Session, workload: str, replicas: int) -> None:
     """Predict where new replicas would run, or which pods would go: deployment/NAME or sts/NAME.
