@@ -142,13 +142,9 @@ class Reservation(Document, frozen=True):
 
 
 def reservations(
-    found: Iterable[Stored],
-    others: Sequence[Unmanaged],
-    pods: Pods,
-    settings: IPReservationSettings,
-    now: datetime,
+    inventory: Inventory, found: Sequence[Stored], others: Sequence[Unmanaged]
 ) -> Iterator[Reservation]:
-    """Of *pods*, lives and promises count."""
+    pods, settings, now = _known_of(inventory, found), inventory.settings.ip_reservation, inventory.now()
     for stored, copies in found:
         noted = note_end(stored, pods, now)
         by_hand = any(stored.cidr in each.segment.to_be_released.values() for each in copies)
@@ -260,7 +256,7 @@ def lines(found: Iterable[Promised]) -> Iterator[str]:
         yield f"Promised to pod {each.pod}{where}: {' and '.join(each.ips)}, of its predecessor. {each.ends}"
 
 
-def known_of(inventory: Inventory, stored: Sequence[Stored]) -> Pods:
+def _known_of(inventory: Inventory, stored: Sequence[Stored]) -> Pods:
     """As the leader finds them: the lives of their pods, and what waits for a successor, or has ended by it."""
     lives, left, named = {}, set(), dict[str, Sequence[Pod]]()
     is_on = inventory.settings.ip_reservation.same_address.enabled
@@ -369,9 +365,8 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
     # Those that have taken the places of StatefulSets' pods; without same addresses no record says of any.
     places = sorted({(record.namespace, record.pod) for record, _ in stored if record.owner_uid})
     successors = [pod for place in places if (pod := inventory.pod(*place))]
-    pods = known_of(inventory, stored)
     networks = unmanaged_entries(segments)
-    found = tuple(reservations(stored, networks, pods, settings, now))
+    found = tuple(reservations(inventory, stored, networks))
     others = tuple(dict.fromkeys(name for name, network in networks if ip_address(ip) in network))
     held = held_by_hand(segments, ip)
     holders = tuple(
@@ -486,8 +481,6 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
     snapshot = snapshot_with_segments(inventory, [present.raw] if present else [])
     snapshot = replace(snapshot, budgets=budgets_of(inventory, namespace))
     settings, now = snapshot.settings.ip_reservation, snapshot.now
-    successors = [present] if present else []
-    pods = known_of(inventory, stored)
     pod = present or Pod(status=PodStatus(phase="gone"))
     addresses = pod.status.addresses
     return PodExplanation(
@@ -499,8 +492,8 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
         annotations={key: value for key, value in pod.metadata.annotations.items() if key.startswith(OURS)},
         now=now,
         questions=tuple(questions_about_pod(present.raw, snapshot)) if present else (),
-        promised=tuple(promised(successors, settings, now)),
-        reservations=tuple(reservations(stored, unmanaged_entries(segments), pods, settings, now)),
+        promised=tuple(promised([present] if present else [], settings, now)),
+        reservations=tuple(reservations(inventory, stored, unmanaged_entries(segments))),
         events=latest(found),
         held=tuple(each for each in addresses if held_by_hand(segments, each)),
     )
