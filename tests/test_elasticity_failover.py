@@ -12,6 +12,7 @@ from api.elasticity import GATE
 from controllers.elasticity.nodes import Nodes, sorted_out
 from controllers.elasticity.pods import PodSpec, decode
 from controllers.elasticity.super_nodes import plan as plan_super_nodes
+from dev.fake_api import Reply, Request
 from kube.resources import EVENTS
 from kube.selectors import selects
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
@@ -286,6 +287,29 @@ def test_the_clock_of_the_scheduler_does_not_count(behind: float) -> None:
     world.pass_by(290.0)
     assert not ends(world, name)
     world.pass_by(15.0)
+    assert ends(world, name)
+
+
+def test_a_pod_that_is_bound_before_its_placement_is_answered_counts_from_then() -> None:
+    world = World(settings=ON, nodes=TWO)
+    (name,) = world.create(1, n="0")
+    world.leader.hear()
+    world.leader.turn()
+    carry_out = world.cluster.carry_out
+
+    def overtaken(call: Request) -> Reply:
+        world.cluster.carry_out = carry_out  # type: ignore[method-assign]
+        reply = carry_out(call)
+        bound(world, name, AWAY)
+        world.leader.hear()
+        world.leader.turn()
+        return reply
+
+    world.cluster.carry_out = overtaken  # type: ignore[method-assign]
+    world.leader.let_go()
+    world.pass_by(290.0)
+    assert not ends(world, name)
+    world.pass_by(20.0)
     assert ends(world, name)
 
 

@@ -114,6 +114,8 @@ def plan(snapshot: Snapshot, super_nodes: SuperNodes, past: Past) -> Plan:
     planner.relieve_stuck()
     planner.give_up_unstarted()
     planner.finish_bound()
+    if snapshot.is_overtaken:
+        planner.plan.again.append(SOON)
     return planner.plan
 
 

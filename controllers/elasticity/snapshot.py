@@ -157,6 +157,15 @@ class Snapshot:
         return self._idle(pod for pod in self.pods if is_unstarted(pod, names) and is_sent(pod))
 
     @property
+    def is_overtaken(self) -> bool:
+        """Whether a pod shows already what follows a write without an answer yet: no event need say so again."""
+        names, deciding = (
+            self.cluster.nodes.names,
+            (pod for pod in self.pods if pod.metadata.uid in self.assumed),
+        )
+        return any(pod.stuck or is_unstarted(pod, names) for pod in deciding)
+
+    @property
     def siblings(self) -> Counter[Location]:
         """How many are local or will be, and how many are on super nodes or on their way there."""
         found = Counter(location_of(pod, self.cluster.nodes.names) for pod in self.pods)
