@@ -111,7 +111,7 @@ def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], those: str
 
     used = quota(limits, pod("there"))
     assert taken(used, pod()) == full
-    assert used.was_short == bool(full)
+    assert bool(used.refused) == bool(full)
 
     unused = quota(limits)
     assert (taken(unused, pod()), taken(unused, pod())) == ("", full)

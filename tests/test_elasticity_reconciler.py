@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.elasticity import GATE, PLACEMENT, REASON
+from api.elasticity import GATE, MODE, PIN, PLACEMENT, REASON
 from controllers.elasticity.reporter import GATE_SECONDS, OLDEST_GATE, PODS_BY_STATE
 from controllers.elasticity.room import counts
 from controllers.elasticity.takeover import LONGEST
@@ -194,6 +194,34 @@ def test_the_oldest_pod_goes_first_of_whichever_workload() -> None:
         world.leader.look()
         (placed,) = world.cluster.names(lambda pod: pod.placed == "super")
         assert placed == oldest
+
+
+def test_the_oldest_pod_goes_first_when_a_limit_is_raised() -> None:
+    """In whatever order the leader has listed them."""
+    one, two = (ElasticitySettings(max_super_pods=MaxSuperPods(total=total)) for total in (1, 2))
+    world = World(settings=one)
+    world.create(1, "a", n="0")
+    world.leader.settle(1)
+    world.clock.advance(1.0)
+    (pinned,) = world.create(1, "b", n="1", annotations={MODE: PIN})
+    world.leader.look()
+    world.no_room(pinned)
+    for key in ("d", "c", "b"):
+        world.clock.advance(1.0)
+        world.create(1, key, n="1" if key == "b" else "0")
+        world.leader.look()
+    world.take_over()
+    world.leader.settle(1)
+    world.leader.settings = two
+    world.leader.turn()
+    world.leader.look()
+
+    assert [world.placements(key) for key in "abcd"] == [
+        {"super": 1},
+        {"": 1, "local": 1},
+        {"": 1},
+        {"super": 1},
+    ]
 
 
 def test_pods_count_on_a_super_node_that_was_gone_before_the_leader_came() -> None:

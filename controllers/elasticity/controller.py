@@ -165,8 +165,8 @@ class Elasticity:
             made = plan(snapshot, super_nodes, past)
             self._unstarted.remember(made.actions, snapshot.cluster.settings.home_failover.home_after)
             self._writer.start(made.actions)
-            if super_nodes.quota.was_short:
-                self._writer.short[key] = min(born(pod) for pod in snapshot.pods if not pod.node_name)
+            if refused := super_nodes.quota.refused:
+                self._writer.short[key] = min(map(born, refused))
             else:
                 self._writer.short.pop(key, None)
         for event in made.events:
@@ -257,11 +257,12 @@ class Elasticity:
         return self._all()
 
     def _undecided(self) -> Iterable[str]:
-        pods = self._sources.pods
-        return dict.fromkeys(pod.key for pod in (*pods.gated(), *pods.unbound()))
+        """Those of pods that wait for a limit first, by the oldest of them."""
+        pods = oldest_first((*self._sources.pods.gated(), *self._sources.pods.unbound()))
+        return dict.fromkeys(pod.key for pod in sorted(pods, key=waits, reverse=True))
 
     def _all(self) -> Iterable[str]:
-        return dict.fromkeys(pod.key for pod in self._sources.pods.all())
+        return dict.fromkeys((*self._undecided(), *(pod.key for pod in self._sources.pods.all())))
 
     def _role(self, pod: Pod | None) -> object:
         """All of a pod that a decision reads."""

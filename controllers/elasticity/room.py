@@ -89,13 +89,15 @@ class Quota:
         pods = [*there] if limits.is_limited else []
         self._taken = Counter(pod.metadata.namespace for pod in pods)
         self._budgets = [_Used(budget, pods) for budget in limits.budgets if budget.holds_at(now)]
-        self.was_short = False
+        self.refused: list[Pod] = []
 
     def refusal(self, pod: Pod) -> str | None:
         """The limit that is reached, in the same words for as long as it is: they are written to pods that wait."""
         reached = self._reached(pod)
-        self.was_short |= reached is not None
-        return reached and f"{SETTING}{reached}"
+        if reached is None:
+            return None
+        self.refused.append(pod)
+        return f"{SETTING}{reached}"
 
     def add(self, pod: Pod) -> None:
         self._taken[pod.metadata.namespace] += 1
