@@ -191,6 +191,25 @@ ORDER = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=
 RECORDED = replace(ORDER, token="t of another leader", address="eip-1")
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param(lambda ours: ours.put(replace(ORDER, token="another t")), id="renewed"),
+        pytest.param(lambda ours: ours.drop("u1"), id="dropped"),
+    ],
+)
+def test_what_is_known_of_an_order_goes_with_it_and_not_before(ends: Callable[[ClaimStore], None]) -> None:
+    kube: Any = Kube()
+    ours = held(kube, "")
+    ours.put_order(ORDER)
+    ours.refused.add("t")
+    ours.put(replace(ORDER, labels={"need": "true"}))
+    assert (ours.unsent, ours.refused) == ({"t"}, {"t"})
+    ends(ours)
+
+    assert (ours.unsent, ours.refused) == (set(), set())
+
+
 def order_again(ours: ClaimStore) -> None:
     ours.put_order(replace(ORDER, token="another t"))
 

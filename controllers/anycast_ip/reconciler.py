@@ -542,7 +542,6 @@ class Actions(_Parts):
             claim = taken(offer, snapshot.claim or replace(self._new_claim(snapshot), tags=()))
             self._claims.put(claim)
             self._claims.drop(offer.uid)
-        self._claims.end_order(claim.token)
 
     def _keep(self, snapshot: Snapshot, step: Step) -> None:
         claim = self._confirmed(snapshot)
@@ -628,7 +627,6 @@ class Actions(_Parts):
                 self._claims.refused.add(claim.token)
             raise
         self._claims.put(replace(claim, address=address))
-        self._claims.end_order(claim.token)
         log.info("address allocated", node=claim.node, uid=claim.uid, address=address)
         return FIRST_WATCH
 
@@ -707,7 +705,6 @@ class Actions(_Parts):
                 return pause
             error = StateConflict("Attached", f"tags {kept} are in use", action="DeleteTags")
             raise RetryAfter(error, pause)
-        self._claims.end_order(claim.token)
         self._forget(snapshot, step)
         return 0.0
 

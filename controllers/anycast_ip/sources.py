@@ -145,7 +145,8 @@ class ClaimStore:
 
     *unsent* are tokens of orders that have not been sent; after a start there is none, so that each order is in doubt:
     it may have brought an address that no claim names yet. *refused* are tokens that the cloud takes no more, and
-    *exhausted* those whose nodes have waited long enough for a quota, as the last answer has shown.
+    *exhausted* those whose nodes have waited long enough for a quota, as the last answer has shown. All of them go with
+    the last claim that has the token.
     """
 
     def __init__(self, client: Client, namespace: str, clock: Callable[[], float]) -> None:
@@ -195,11 +196,6 @@ class ClaimStore:
         self.put(claim)
         self.unsent.add(claim.token)
 
-    def end_order(self, token: str) -> None:
-        self.unsent.discard(token)
-        self.refused.discard(token)
-        self.exhausted.discard(token)
-
     def drop(self, uid: str) -> None:
         """Conflict when it is not as we wrote it: what another leader has made of it is then what we have."""
         with self._other_leader(uid):
@@ -243,17 +239,19 @@ class ClaimStore:
 
     def _note(self, uid: str, claim: Claim | None) -> None:
         with self._lock:
-            if before := self._claims.get(uid):
-                for value in _values(before):
-                    self._index[value].discard(uid)
-                    if not self._index[value]:
-                        del self._index[value]
-            if claim is None:
-                self._claims.pop(uid, None)
-                return
-            self._claims[uid] = claim
-            for value in _values(claim):
+            before, now = (_values(each) if each else set() for each in (self._claims.get(uid), claim))
+            for value in before - now:
+                self._index[value].discard(uid)
+                if not self._index[value]:
+                    del self._index[value]
+                    for tokens in (self.unsent, self.refused, self.exhausted):
+                        tokens.discard(str(value))
+            for value in now:
                 self._index.setdefault(value, set()).add(uid)
+            if claim:
+                self._claims[uid] = claim
+            else:
+                self._claims.pop(uid, None)
 
 
 def _values(claim: Claim) -> set[Hashable]:
