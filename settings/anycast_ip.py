@@ -44,7 +44,7 @@ class Retain(Model):
     """Addresses of nodes that are gone are kept for the next ones: *count* at most, each for *age* at most."""
 
     enabled: bool = False
-    count: Annotated[int, Field(ge=1, le=1000)] = 10
+    count: Annotated[int, Field(ge=1, le=1000, strict=True)] = 10
     age: Period = 86400.0
 
     @property
@@ -60,7 +60,7 @@ class Pool(Model):
     """
 
     retain: Retain = Retain()
-    min_idle: Annotated[int, Field(ge=0, le=1000)] = 0
+    min_idle: Annotated[int, Field(ge=0, le=1000, strict=True)] = 0
     adopt: dict[Text, Text] = {}
 
     @property
@@ -144,7 +144,7 @@ class AddressSettings(Model):
     """How addresses of nodes with all labels of *node_selector* are ordered; None and "" are as for all nodes."""
 
     node_selector: Annotated[Labels, Field(min_length=1)]
-    bandwidth: Annotated[int, Field(ge=1, le=2000)] | None = None
+    bandwidth: Annotated[int, Field(ge=1, le=2000, strict=True)] | None = None
     internet_charge_type: ChargeType = ""
     bandwidth_package_id: Annotated[str, Field(alias="bandwidthPackageID")] = ""
 
@@ -161,7 +161,7 @@ class AnycastIPSettings(Model):
     node_labels: Annotated[Labels, Field(min_length=1)] = {NEED_LABEL: "true"}
     address_type: Literal["AnycastEIP", "HighQualityEIP", "EIP"] = "AnycastEIP"
     anycast_zone: Literal["", "ANYCAST_ZONE_OVERSEAS", "ANYCAST_ZONE_GLOBAL"] = ""
-    bandwidth: Annotated[int, Field(ge=1, le=2000)] | None = 100
+    bandwidth: Annotated[int, Field(ge=1, le=2000, strict=True)] | None = 100
     """None leaves it to the cloud."""
     internet_charge_type: ChargeType = ""
     bandwidth_package_id: Annotated[str, Field(alias="bandwidthPackageID")] = ""

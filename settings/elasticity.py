@@ -39,7 +39,7 @@ class Budget(Model):
 
     namespaces: tuple[Name, ...] = ()
     labels: Labels = {}
-    max_pods: Annotated[int, Field(ge=0, le=MOST)]
+    max_pods: Annotated[int, Field(ge=0, le=MOST, strict=True)]
     hours: tuple[Hours, ...] = ()
 
     def concerns(self, namespace: str, labels: Mapping[str, str]) -> bool:
@@ -99,7 +99,7 @@ class ReturnHome(Model):
     max_at_once: Count = 1
 
 
-Tier = Annotated[int, Field(ge=1, le=4)]
+Tier = Annotated[int, Field(ge=1, le=4, strict=True)]
 
 
 class Subnet(Model):

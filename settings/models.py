@@ -43,7 +43,7 @@ class Webhook(Model):
 
     port: Port = 9443
     cert_dir: Annotated[str, Field(min_length=1)] = "/etc/drawbridge/tls"
-    threads: Annotated[int, Field(ge=1, le=1024)] = 512
+    threads: Annotated[int, Field(ge=1, le=1024, strict=True)] = 512
     drain_period: Duration = 5.0
     client_ca: Annotated[CACertificates, Field(alias="clientCA")] = ""
 

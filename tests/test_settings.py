@@ -187,6 +187,12 @@ BAD = {
     "ipReservation: {releasePeriod: 0s}": "'0s' is no time at all; write a duration above zero",
     "ipReservation: {maxCount: 0}": "maxCount: 0 is refused: input should be greater",
     "ipReservation: {maxCount: true}": "maxCount: True is refused: input should be a valid integer",
+    "webhook: {threads: yes}": "threads: True is refused: input should be a valid integer",
+    "anycastIP: {bandwidth: yes}": "bandwidth: True is refused: input should be a valid integer",
+    "anycastIP: {pool: {minIdle: '5'}}": "minIdle: '5' is refused: input should be a valid integer",
+    "elasticity: {maxSuperPods: {budgets: [{maxPods: no}]}}": (
+        "budgets[0].maxPods: False is refused: input should be a valid integer"
+    ),
     "ipReservation: {maxCont: 4}": "maxCont: unknown field; did you mean maxCount?",
     "ipReservation: {ipReserveTime: 4m}": "ipReserveTime: unknown field; known here are",
     "ipReservation: {maxPoolShare: 50}": "maxPoolShare: 50 is not a percentage; write one from",
