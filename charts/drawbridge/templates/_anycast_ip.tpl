@@ -202,14 +202,7 @@ rateShare: {{ .Values.cloud.rateShare | quote }}
   (dict "name" "pod-address" "path" "anycast-ip" "value" "copy" "failurePolicy" "Ignore" "exempt" (list .Release.Namespace))
   (dict "name" "pod-address-wait" "path" "anycast-ip-wait" "value" "wait" "failurePolicy" "Fail" "exempt" (list "kube-system" .Release.Namespace | uniq)) }}
 - name: {{ .name }}.drawbridge.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "drawbridge.fullname" $ }}-webhook
-      namespace: {{ $.Release.Namespace | quote }}
-      path: /mutate/bindings/{{ .path }}
-      port: 443
-    {{- include "drawbridge.trust" $ | nindent 4 }}
+  {{- include "drawbridge.webhookClient" (list $ (printf "/mutate/bindings/%s" .path)) | nindent 2 }}
   rules:
     # The second is the older way of schedulers.
     - apiGroups: [""]

@@ -15,11 +15,20 @@
 {{- hasPrefix "-----BEGIN" $bundle | ternary ($bundle | b64enc) $bundle }}
 {{- end }}
 
-{{/* For a clientConfig. In the other modes the field belongs to another client: an upgrade must not change it. */}}
-{{- define "drawbridge.trust" -}}
-{{- if eq .Values.certs.mode "files" -}}
-caBundle: {{ include "drawbridge.caBundle" . | quote }}
-{{- end }}
+{{/* The server of a webhook, and what is trusted of it: takes a list of the root context, and the path. In the other modes caBundle belongs to
+another client: an upgrade must not change it. */}}
+{{- define "drawbridge.webhookClient" -}}
+{{- $root := index . 0 -}}
+admissionReviewVersions: [v1]
+clientConfig:
+  service:
+    name: {{ include "drawbridge.fullname" $root }}-webhook
+    namespace: {{ $root.Release.Namespace | quote }}
+    path: {{ index . 1 }}
+    port: 443
+  {{- if eq $root.Values.certs.mode "files" }}
+  caBundle: {{ include "drawbridge.caBundle" $root | quote }}
+  {{- end }}
 {{- end }}
 
 {{/* For the metadata of a webhook configuration. */}}

@@ -130,14 +130,7 @@ object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true
 
 {{- define "drawbridge.elasticityWebhook" -}}
 - name: elasticity.drawbridge.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "drawbridge.fullname" . }}-webhook
-      namespace: {{ .Release.Namespace | quote }}
-      path: /mutate/pods/elasticity
-      port: 443
-    {{- include "drawbridge.trust" . | nindent 4 }}
+  {{- include "drawbridge.webhookClient" (list . "/mutate/pods/elasticity") | nindent 2 }}
   rules:
     - apiGroups: [""]
       apiVersions: [v1]
@@ -169,14 +162,7 @@ object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true
         || {{ include "drawbridge.celWasPlaced" . | indent 8 | trim }}
         || {{ include "drawbridge.celMayLeaveHome" . | indent 8 | trim }}
 - name: elasticity-daemonsets.drawbridge.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "drawbridge.fullname" . }}-webhook
-      namespace: {{ .Release.Namespace | quote }}
-      path: /mutate/daemonsets/elasticity
-      port: 443
-    {{- include "drawbridge.trust" . | nindent 4 }}
+  {{- include "drawbridge.webhookClient" (list . "/mutate/daemonsets/elasticity") | nindent 2 }}
   rules:
     - apiGroups: [apps]
       apiVersions: [v1]

@@ -23,14 +23,7 @@ clb:
 {{- $root := index . 0 -}}
 {{- $audience := index . 1 -}}
 - name: {{ $audience.name }}.drawbridge.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "drawbridge.fullname" $root }}-webhook
-      namespace: {{ $root.Release.Namespace | quote }}
-      path: {{ index . 2 }}
-      port: 443
-    {{- include "drawbridge.trust" $root | nindent 4 }}
+  {{- include "drawbridge.webhookClient" (list $root (index . 2)) | nindent 2 }}
   rules:
     - apiGroups: [ingressdaemonsets.mumoshu.github.io]
       apiVersions: [v1alpha1]

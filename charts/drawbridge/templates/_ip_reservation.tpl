@@ -3,14 +3,7 @@
 {{- $root := index . 0 -}}
 {{- $audience := index . 1 -}}
 - name: {{ $audience.name }}.drawbridge.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "drawbridge.fullname" $root }}-webhook
-      namespace: {{ $root.Release.Namespace | quote }}
-      path: /validate/pods/ip-reservation
-      port: 443
-    {{- include "drawbridge.trust" $root | nindent 4 }}
+  {{- include "drawbridge.webhookClient" (list $root "/validate/pods/ip-reservation") | nindent 2 }}
   rules:
     - apiGroups: [""]
       apiVersions: [v1]
@@ -55,14 +48,7 @@
 
 {{- define "drawbridge.sameAddressWebhook" -}}
 - name: same-address.drawbridge.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "drawbridge.fullname" . }}-webhook
-      namespace: {{ .Release.Namespace | quote }}
-      path: /mutate/pods/same-address
-      port: 443
-    {{- include "drawbridge.trust" . | nindent 4 }}
+  {{- include "drawbridge.webhookClient" (list . "/mutate/pods/same-address") | nindent 2 }}
   rules:
     - apiGroups: [""]
       apiVersions: [v1]
