@@ -29,6 +29,31 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- include "drawbridge.labels" (index . 0) | fromYaml | merge (deepCopy (index . 1)) | toYaml }}
 {{- end }}
 
+{{/* Gives a role to a program's account: takes a list of the root context, the role's kind and the end of its name, the component, and the
+role's namespace unless it is the release's. */}}
+{{- define "drawbridge.roleBinding" -}}
+{{- $root := index . 0 -}}
+{{- $name := include "drawbridge.fullname" $root -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ index . 1 }}Binding
+metadata:
+  name: {{ $name }}-{{ index . 2 }}
+  {{- if eq (index . 1) "Role" }}
+  namespace: {{ slice . 4 | first | default $root.Release.Namespace | quote }}
+  {{- end }}
+  labels:
+    {{- include "drawbridge.labels" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ index . 3 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ index . 1 }}
+  name: {{ $name }}-{{ index . 2 }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $name }}-{{ index . 3 }}
+    namespace: {{ $root.Release.Namespace | quote }}
+{{- end }}
+
 {{- define "drawbridge.image" -}}
 {{- include "drawbridge.imageOf" (list . dict) }}
 {{- end }}
