@@ -17,7 +17,7 @@ from dev.lab.cloud import Knobs
 from kube.errors import AlreadyExists, Conflict, ServerError
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
 from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, open_lab, original, stored
-from tests.factories import NOW
+from tests.factories import DEEP, NOW
 from tests.fakes import FakeClock
 from tests.test_anycast_pool import pooling
 
@@ -177,12 +177,14 @@ def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addr
         pytest.param({"asked": "2026-01-01T00:00:00"}, id="a time of no zone"),
         pytest.param({"node": ""}, id="no node"),
         pytest.param({"uid": "u2"}, id="a copy of another"),
+        pytest.param({"deep": "DEEP"}, id="nested too deeply"),
     ],
 )
 def test_a_claim_that_a_user_spoilt_stops_nothing(change: dict[str, str]) -> None:
     kube: Any = Kube()
     claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
-    kube.place("configmaps", stored(claim, json.dumps(json.loads(data(claim)["claim"]) | change)))
+    text = json.dumps(json.loads(data(claim)["claim"]) | change).replace('"DEEP"', DEEP)
+    kube.place("configmaps", stored(claim, text))
 
     assert not held(kube, "").claims
 

@@ -248,7 +248,7 @@ def read(found: ConfigMap) -> Claim:
         if name_of(claim.uid) == found.metadata.name:
             return claim
         why = f"uid {claim.uid!r} is that of {name_of(claim.uid)}"
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         why = str(error)
     name = f"{found.metadata.namespace}/{found.metadata.name}"
     raise ValueError(f"ConfigMap {name}, data.{FIELD}: {why}; delete it when its address is gone")
