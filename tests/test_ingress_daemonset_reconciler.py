@@ -11,10 +11,13 @@ import pytest
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import TEMPLATE_HASH
 from api.ingress_daemonset.template import EXCLUDED
+from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.controller import STATUS_PERIOD
 from controllers.ingress_daemonset.object_cache import UNLABELLED_PERIOD
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import KubeError
+from kube.types import INSTANCE_TYPE, SUPER_NODE
+from settings.ingress_daemonset import HealthChecker
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, outdated, settled, with_nodes
 from tests.ingress_daemonset_world import DETACHED, raw_node
 
@@ -218,6 +221,27 @@ def test_a_namespace_that_is_gone_is_not_asked_for_again_and_again() -> None:
         here.clock.advance(30)
         here.look()
     assert "FailedCreate" in here.recorder.reasons
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "RoleBinding"])
+def test_what_a_finalizer_holds_is_deleted_once_and_not_created_before_it_is_gone(kind: Kind) -> None:
+    here, key = settled("n1", healthCheckNodePorts=[10080]), "edge/web-n1"
+    if kind == "Deployment":
+        here.api.edit("Node", "n1", {"metadata": {"labels": {INSTANCE_TYPE: SUPER_NODE}}})
+    else:
+        key, other = "edge/web-health-checker", HealthChecker(image="drawbridge:1", cluster_role="other")
+        here.settings = here.settings.model_copy(update={"health_checker": other})
+    here.api.change(kind, key, {"metadata": {"finalizers": ["example.com/other"]}})
+    asked = list[tuple[str, Kind]]()
+    with here.fault(lambda verb, kind, name: asked.append((verb, kind)) or ""):  # type: ignore[func-returns-value]
+        here.looks(60)
+        here.api.change("Node", "n1", {"metadata": {"labels": {INSTANCE_TYPE: None}}})
+        here.looks(60)
+    assert [verb for verb, of in asked if of == kind and verb in ("create", "delete")] == ["delete"]
+
+    here.api.remove(kind, key)
+    here.settle()
+    assert "deletionTimestamp" not in here.api.objects[kind, key]["metadata"]
 
 
 def test_an_object_that_has_changed_meanwhile_is_read_and_planned_again() -> None:

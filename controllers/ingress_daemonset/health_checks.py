@@ -178,6 +178,8 @@ def plan_health_checkers(
             actions.append(create(each.kind, body))
         elif not live.is_managed(uid, body):
             unmanaged.append(each.name)
+        elif live.is_terminating:
+            continue
         elif isinstance(live, Workload):
             drift = drift_of(
                 live, digest(body["spec"]), live.spec_digest, partial(covers, body["spec"], live.spec)

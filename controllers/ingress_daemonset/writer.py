@@ -228,14 +228,13 @@ class Writer:
                 return client.patch(resource.sub(part), name, body, place, type=msgspec.Raw)
             case Delete(uid=uid):
                 client.delete(resource, name, place, preconditions={"uid": uid})
+                self._cache.read(action.target)  # a finalizer may hold it
                 return None
 
     def _done(self, write: Write, written: msgspec.Raw | None) -> bool:
         """Whether it changed something: otherwise it would be decided on again at once."""
         action = write.action
-        if isinstance(action, Delete):
-            self._cache.forget(action.target, action.uid)
-        elif written is not None:
+        if written is not None:
             stored = self._cache.take_in(action.target, written)
             if isinstance(action, Change) and _is_undone(action, stored):
                 if self._failed(write, "unchanged") > PATIENCE:
