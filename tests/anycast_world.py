@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import msgspec
 from greenlet import getcurrent, greenlet
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 
 from api.anycast_ip import TAINT, is_proven_bound, is_tainted
 from cloud.apis import Api
@@ -45,6 +44,7 @@ from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
+from tests.metrics import sample
 
 T = TypeVar("T")
 REGION = "ap-singapore"
@@ -437,7 +437,7 @@ def open_lab(*names: str, knobs: Knobs | None = None, **fields: Any) -> Lab:
 
 def metric(name: str, **labels: str) -> float:
     """Of the feature, by the rest of its name."""
-    return REGISTRY.get_sample_value(f"drawbridge_anycast_ip_{name}", labels) or 0.0
+    return sample(f"drawbridge_anycast_ip_{name}", **labels)
 
 
 def a_node(

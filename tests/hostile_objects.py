@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from prometheus_client import REGISTRY
 from werkzeug.test import Client
+
+from tests.metrics import sample
 
 WRONG = (None, True, -1, 1.5, 10**30, "", "x" * 300, "..", [], {}, [[]], [None], {"a": None}, {"~1/": [{}]})
 Place = tuple[str | int, ...]
@@ -48,4 +49,4 @@ def answer(client: Client, path: str, new: object, old: object = None, **request
 
 def panics(webhook: str) -> float:
     """How often *webhook* failed to answer by itself so far."""
-    return REGISTRY.get_sample_value("drawbridge_admission_panics_total", {"webhook": webhook}) or 0.0
+    return sample("drawbridge_admission_panics_total", webhook=webhook)

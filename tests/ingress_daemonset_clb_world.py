@@ -26,6 +26,7 @@ from dev.lab.cloud.load_balancers import ACTIONS
 from dev.lab.cloud.values import Target
 from dev.lab.cloud.world import REGION, World
 from kube.errors import KubeError
+from kube.resources import NODES
 from settings import CLBSettings
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_leader import KEY, Api, Leader
@@ -158,8 +159,8 @@ class ClbLeader(Leader):
         weights = self.cloud.world.weights(BALANCER)
         replaced = [node for node, image in self.image_by_node().items() if before.get(node, image) != image]
         assert not [key for key, weight in weights.items() if weight and _node_in(key) in replaced]
-        found = self.api.objects.items()
-        nodes = {name for (kind, name), raw in found if kind == "Node" and not _has_left(raw)}
+        found = self.api.fake.peek(NODES)
+        nodes = {raw["metadata"]["name"] for raw in found if not _has_left(raw)}
         assert len(nodes & {_node_in(key) for key, weight in weights.items() if not weight}) <= 1
 
     def has(self, image: str) -> bool:

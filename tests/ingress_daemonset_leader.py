@@ -313,11 +313,10 @@ class Leader:
 
     def run_pods(self) -> None:
         """As the Deployment controller and the kubelets would."""
-        for (kind, _), held in list(self.api.objects.items()):
-            seen = held.get("status", {}).get("observedGeneration")
-            if kind == "Deployment" and seen != held["metadata"].get("generation"):
+        for held in self.api.fake.list(RESOURCES["Deployment"]):
+            if held.get("status", {}).get("observedGeneration") != held["metadata"].get("generation"):
                 complete(held)
-                self.api.put(kind, held)
+                self.api.put("Deployment", held)
 
     def retemplate(self, image: str, key: str = KEY) -> None:
         """The finalizer, which is the first write of any rollout, is there already."""
@@ -346,8 +345,7 @@ class Leader:
         return {*self.image_by_node().values()}
 
     def image_by_node(self) -> dict[str, str]:
-        held = [raw for (kind, _), raw in self.api.objects.items() if kind == "Deployment"]
-        pods = [raw["spec"]["template"]["spec"] for raw in held]
+        pods = [raw["spec"]["template"]["spec"] for raw in self.api.fake.peek(RESOURCES["Deployment"])]
         return {pod["nodeName"]: pod["containers"][0]["image"] for pod in pods}
 
 

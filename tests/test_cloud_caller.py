@@ -7,7 +7,6 @@ from bisect import bisect_left
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import REGISTRY
 
 from cloud import apis, errors
 from cloud.caller import LONGEST, RateLimiter, Timing
@@ -16,14 +15,14 @@ from cloud.errors import CloudError, kind_of
 from cloud.responses import Allocation, Done, Quotas
 from tests.cloud_server import FakeTransport, calls, error, in_turn
 from tests.fakes import FakeClock
+from tests.metrics import sample
 
 QUOTAS = {"QuotaSet": []}
 TASK = {"TaskId": "7"}
 
 
 def counted(api: apis.Api, result: str) -> float:
-    labels = {"api": api.action, "result": result}
-    return REGISTRY.get_sample_value("drawbridge_cloud_calls_total", labels) or 0.0
+    return sample("drawbridge_cloud_calls_total", api=api.action, result=result)
 
 
 def test_a_throttled_call_is_repeated_until_it_succeeds_whatever_it_does() -> None:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from prometheus_client import REGISTRY
 
 from dev.lab.waiting import stretch, until
 from kube import event_recorder
@@ -17,6 +16,7 @@ from kube.client import Resource
 from kube.event_recorder import BURST, WINDOW, EventCorrelator, EventRecorder, Note, Regarding
 from kube.types import ObjectMeta, Pod
 from tests.fakes import FakeClock
+from tests.metrics import sample
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
 
 POD = Regarding.pod("shop", "a", "uid-a")
@@ -25,7 +25,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 def refused() -> float:
     """Events so far that were dropped because they were."""
-    return REGISTRY.get_sample_value("drawbridge_events_dropped_total", {"reason": "refused"}) or 0.0
+    return sample("drawbridge_events_dropped_total", reason="refused")
 
 
 def note(reason: str = "Held", regarding: Regarding = POD) -> Note:
@@ -144,4 +144,4 @@ def test_a_hanging_server_blocks_no_caller(monkeypatch: pytest.MonkeyPatch) -> N
         recorder.close(0.2)
         assert time.monotonic() - began < 0.5 * stretch()
         until(lambda: server.asked)
-    assert REGISTRY.get_sample_value("drawbridge_events_dropped_total", {"reason": "queue full"})
+    assert sample("drawbridge_events_dropped_total", reason="queue full")

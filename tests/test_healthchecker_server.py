@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from api.health_checks import FAIL, State
 from dev.fake_api import FakeAPI
@@ -29,6 +28,7 @@ from healthchecker.watcher import follow
 from kube.client import Client
 from kube.errors import Backoff
 from tests import kubeconfigs, misbehaving_server
+from tests.metrics import sample
 from tests.misbehaving_server import (
     Answer,
     answers,
@@ -250,7 +250,7 @@ def test_a_bug_in_following_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_answer_is_counted_before_it_is_sent() -> None:
     def counted() -> float:
-        return REGISTRY.get_sample_value("drawbridge_healthchecker_answers_total", {"status": "200"}) or 0.0
+        return sample("drawbridge_healthchecker_answers_total", status="200")
 
     with answering(lambda: None) as port:
         for expected in range(1 + int(counted()), 51 + int(counted())):

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from controllers import liveness
 from controllers.executor import Executor
@@ -20,6 +19,7 @@ from kube.informer import RUNNING as LISTENING
 from kube.resources import NODES
 from kube.types import Node
 from tests.fakes import FakeClock
+from tests.metrics import sample
 
 HANGS = "liveness has been at one piece of work for 601 s, the bound is 600 s"
 
@@ -68,7 +68,7 @@ def test_work_that_hangs_in_an_executor_is_not_alive() -> None:
 
 def test_an_unexpected_exception_in_an_executor_is_counted_and_ends_no_thread() -> None:
     def failures() -> float:
-        return REGISTRY.get_sample_value("drawbridge_executor_failures_total", {"name": "failing"}) or 0.0
+        return sample("drawbridge_executor_failures_total", name="failing")
 
     before, done = failures(), []
 

@@ -7,8 +7,8 @@ import ssl
 from collections.abc import Callable
 
 import pytest
-from prometheus_client import REGISTRY
 
+from tests.metrics import sample
 from webhook.connection import report_failure, report_refusal
 from webhook.inbox import Refused
 
@@ -37,5 +37,4 @@ def test_refused_clients_are_counted_by_reason(report: Callable[[], None], expec
 
 
 def counted() -> dict[str, float]:
-    name = "drawbridge_refused_connections_total"
-    return {reason: REGISTRY.get_sample_value(name, {"reason": reason}) or 0.0 for reason in REASONS}
+    return {reason: sample("drawbridge_refused_connections_total", reason=reason) for reason in REASONS}
