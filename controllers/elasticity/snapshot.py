@@ -159,11 +159,9 @@ class Snapshot:
     @property
     def is_overtaken(self) -> bool:
         """Whether a pod shows already what follows a write without an answer yet: no event need say so again."""
-        names, deciding = (
-            self.cluster.nodes.names,
-            (pod for pod in self.pods if pod.metadata.uid in self.assumed),
-        )
-        return any(pod.stuck or is_unstarted(pod, names) for pod in deciding)
+        names = self.cluster.nodes.names
+        under_way = (pod for pod in self.pods if pod.metadata.uid in self.assumed)
+        return any(pod.stuck or is_unstarted(pod, names) for pod in under_way)
 
     @property
     def siblings(self) -> Counter[Location]:
