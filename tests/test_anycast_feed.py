@@ -75,6 +75,7 @@ def test_plain_text_has_a_cidr_on_each_line_and_json_is_that_of_the_config_map()
         pytest.param({JSON: "[]"}, "differs", id="one of both emptied"),
         pytest.param({TEXT: "6.6.6.6\n"}, "differs", id="one of both changed"),
         pytest.param({JSON: "{}"}, "Expected `array`", id="no list"),
+        pytest.param({JSON: '[{"x":' + "[" * 2000}, "recursion", id="nested too deeply"),
         pytest.param(data("0.0.0.0/0"), "does not appear to be an IPv4", id="no address"),
     ],
 )

@@ -10,14 +10,15 @@ import pytest
 from api.elasticity import BURST, DO_NOT_DISRUPT, PLACEMENT, RETURN_HOME, SAFE_TO_EVICT, never_returns
 from controllers.elasticity.return_home import reconciler
 from controllers.elasticity.return_home.planner import MOST
+from controllers.elasticity.return_home.reconciler import KEY, LABEL, NAME
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
 from dev.fake_api import Denied
-from kube.resources import PODS, STATEFUL_SETS
+from kube.resources import CONFIG_MAPS, PODS, STATEFUL_SETS
 from kube.types import ObjectMeta, OwnerReference
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
 from tests.elasticity_world import AWAY, HOME, raw_pod
-from tests.return_home_world import AFTER, INTERVAL, LOOK, Homes, fleet
+from tests.return_home_world import AFTER, INTERVAL, LOOK, OURS, Homes, fleet
 from tests.tables import table
 
 
@@ -50,6 +51,23 @@ def test_a_pod_returns_when_there_has_been_room_for_long_enough() -> None:
 
 def asking(cpu: str, **parts: Any) -> dict[str, Any]:
     return {"name": "app", "image": "app", "resources": {"requests": {"cpu": cpu}}, **parts}
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        pytest.param('{"shop/web-1": {"times": 1, "until": "2026-01-01T00:00:00"}}', id="no zone"),
+        pytest.param('{"shop/web-1": {"x": ' + "[" * 2000, id="nested too deeply"),
+    ],
+)
+def test_a_pod_returns_though_what_is_known_of_failures_is_unreadable(failures: str) -> None:
+    homes = Homes()
+    metadata = {"name": NAME, "namespace": OURS, "labels": {LABEL: "elasticity"}}
+    homes.cluster.api.put(CONFIG_MAPS, {"metadata": metadata, "data": {KEY: failures}})
+    homes.workload("web-1", HOME, AWAY)
+    homes.run(AFTER + 2 * LOOK)
+
+    assert returned(homes) == ["web-1-2"]
 
 
 def test_room_that_goes_again_is_waited_for_from_the_beginning() -> None:

@@ -114,7 +114,7 @@ def representations(as_json: str, as_text: str) -> tuple[bytes, bytes]:
         found = ENTRIES.decode(as_json)
         ips = map(ip_address, dict.fromkeys(each.address for each in found))
         cidrs = "".join(f"{ip}/{ip.max_prefixlen}\n" for ip in ips)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Unavailable(f"its ConfigMap has been changed, and is repaired soon: {error}") from None
     if data_of(found)[TEXT] != as_text:
         raise Unavailable(f"its ConfigMap has been changed, and is repaired soon: {TEXT} differs from {JSON}")

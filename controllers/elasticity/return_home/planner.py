@@ -21,7 +21,7 @@ from controllers.elasticity.filters import Request, Topology, misses
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.pods import Pod, PodIndex, born
 from controllers.elasticity.snapshot import Location, Policy, Snapshot
-from kube.types import Value, amount, key_of
+from kube.types import Moment, Value, amount, key_of
 
 MOST = 5
 """Failures in a row after which no pod of that revision is evicted any more."""
@@ -107,7 +107,7 @@ class Failed(Value, frozen=True):
     """So many times in a row; the next eviction of the workload may be at that time."""
 
     times: int
-    until: datetime
+    until: Moment
     workload: str = ""
 
     @property

@@ -126,7 +126,7 @@ class ReturnReconciler:
         found = self._store.read(NAME)
         try:
             self._failed = _DECODER.decode(found.data.get(KEY, "{}")) if found else {}
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             log.warning("failed returns not readable, counting from zero", error=str(error))
         self._stored = self._encoded()
 
