@@ -142,7 +142,7 @@ def test_a_node_waits_until_its_new_address_was_listed_long_enough_and_says_unti
 
 @pytest.mark.parametrize("kind", ["a spare", "the address of a node that left"])
 def test_an_idle_address_that_was_listed_long_enough_is_bound_at_once(kind: str) -> None:
-    lab = lab_with(count=1, idle=kind == "a spare")
+    lab = lab_with(count=1, idle=int(kind == "a spare"))
     watched = Watched(lab)
     if kind != "a spare":
         lab.join()

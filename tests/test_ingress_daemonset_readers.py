@@ -284,10 +284,10 @@ def test_one_that_does_not_end_its_answer_is_hung_up_on(monkeypatch: pytest.Monk
 
 
 def test_one_that_is_not_there_or_not_configured_has_no_value() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as gone:
-        port = gone.getsockname()[1]
-    with pytest.raises(OSError, match="refused"):
-        ask(Prometheus(url=f"http://127.0.0.1:{port}"), "errors")
+    with closing(socket.socket()) as closed:
+        closed.bind(("127.0.0.1", 0))  # nothing listens
+        with pytest.raises(OSError, match="refused"):
+            ask(Prometheus(url=f"http://127.0.0.1:{closed.getsockname()[1]}"), "errors")
     with pytest.raises(Inconclusive, match=r"set ingressDaemonSet\.prometheus\.url"):
         ask(Prometheus(), "errors")
 

@@ -30,9 +30,9 @@ def sold_out(elastic_lab: Lab) -> Iterator[Shop]:
     try:
         yield shop
     finally:
-        lab.kubectl(
-            "delete", "deployments,pods", "--all", "-n", shop.namespace, "--force", "--grace-period=0"
-        )
+        # Of pods that come later none would end: nothing runs them.
+        lab.kubectl("delete", "deployments,replicasets", "--all", "-n", shop.namespace)
+        lab.kubectl("delete", "pods", "--all", "-n", shop.namespace, "--force", "--grace-period=0")
         reconfigure(lab, {})
         shop.wait(lambda: not node(lab, SOLD_OUT), "the super node to go")
         shop.wait(lambda: len(taints(node(lab, SUBNET))) == 1, "the node to be without a tier again")
