@@ -695,9 +695,12 @@ class Actions(_Parts):
             return SETTLE - waited
         tags = {tag for tag in claim.tags if not self._is_needed(tag, claim)}
         refused = self._cloud.delete_tags(uid, sorted(tags))
+        if absent := sorted(tag for tag, error in refused.items() if isinstance(error, Gone)):
+            # The keys may have been changed during the call: what counts is said between two proofs.
+            self._believe_absent(claim, absent, waited)
+            refused = {**refused, **self._cloud.delete_tags(uid, absent)}
+            self._believe_absent(claim, absent, waited)
         in_use = {tag for tag, error in refused.items() if isinstance(error, StateConflict)}
-        if len(in_use) < len(refused):
-            self._believe_absent(claim, refused.keys() - in_use, waited)
         tries = waits.times(uid, Action.UNTAG)
         if kept := in_use - (self._of_others(in_use) if tries >= LAGS else set()):
             pause = waits.again(uid, Action.UNTAG)

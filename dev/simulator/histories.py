@@ -282,6 +282,29 @@ def wrong_keys_while_untagging(world: World) -> Iterator[float]:
     yield 150.0
 
 
+@history("anycast_ip", nodes=3)
+def right_keys_after_untagging(world: World) -> Iterator[float]:
+    """Keys of another account that end right after its answers leave none of the tags that it did not know."""
+    need_addresses(world)
+    yield 60.0
+    leaves(world, "node-2")
+    while len(world.cloud.addresses) == 3:
+        yield 0.005
+    world.cloud.use_keys_of_the_other_account(world.kernel.now + 60.0)
+    asked: list[str] = []
+    heard = world.cloud.on_arrival
+
+    def hear(*call: Any) -> None:
+        asked.extend(each for each in call if each == "DeleteTags")
+        heard(*call)
+
+    world.cloud.on_arrival = hear
+    while len(asked) < 3:  # both tags, then each by itself
+        yield 0.005
+    world.cloud.use_keys_of_the_other_account(world.kernel.now)
+    yield 150.0
+
+
 @history("anycast_ip", nodes=1)
 def dies_while_releasing(world: World) -> Iterator[float]:
     """A leader that dies when the cloud has released the last address leaves a claim that ends in minutes."""
