@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from kube.types import Taint, Toleration, Value
 
+INTEGER = re.compile("[+-]?[0-9]+")
 REPELLING = ("NoSchedule", "NoExecute")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 """The field of an affinity that the scheduler must meet."""
@@ -96,10 +98,17 @@ def _selects(term: Term, name: str, labels: Mapping[str, str]) -> bool:
 
 def _compare(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
     try:
-        left, right = int(value or ""), int(values[0])
+        left, right = _integer(value or ""), _integer(values[0])
     except (ValueError, IndexError):
         return False
     return left > right if operator == "Gt" else left < right
+
+
+def _integer(text: str) -> int:
+    """As Go reads it: of 64 bits, without spaces and underscores. ValueError."""
+    if INTEGER.fullmatch(text) and -(1 << 63) <= (found := int(text)) < 1 << 63:
+        return found
+    raise ValueError(text)
 
 
 def _describe(term: Term) -> str:

@@ -241,6 +241,9 @@ def asks(operator: str, *values: str, key: str = "zone") -> dict[str, Any]:
         (asks("DoesNotExist"), False),
         (asks("Gt", "7", key="size"), True),
         (asks("Lt", "9"), False),  # not a number
+        (asks("Lt", "1_000", key="size"), False),
+        (asks("Lt", " 9", key="size"), False),
+        (asks("Gt", "-9223372036854775809", key="size"), False),  # more than 64 bits
         (asks("Near", "a"), False),
         (required({}), False),
         (required({}, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}), True),
