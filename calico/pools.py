@@ -54,6 +54,8 @@ def collapsed(ranges: Iterable[Range]) -> Sequence[Range]:
 
 
 POOLS, BLOCKS = "ippools", "ipamblocks"
+WORKLOAD = "Workload"
+"""The use of a pool for pods; one that names no use has it, too."""
 
 
 class IPPoolSpec(Value, frozen=True):
@@ -62,6 +64,7 @@ class IPPoolSpec(Value, frozen=True):
     block_size: int = 0
     node_selector: str = ""
     ipip_mode: str = ""
+    allowed_uses: tuple[str, ...] = ()
 
 
 class IPPool(Value, frozen=True):
@@ -70,9 +73,10 @@ class IPPool(Value, frozen=True):
 
     @property
     def range(self) -> Range | None:
-        """None for a pool that gives no addresses: it is disabled, or has no CIDR."""
+        """None for a pool that gives pods no addresses: it is disabled, for other uses, or has no CIDR."""
+        uses = self.spec.allowed_uses or (WORKLOAD,)
         try:
-            return None if self.spec.disabled else range_of(self.spec.cidr)
+            return None if self.spec.disabled or WORKLOAD not in uses else range_of(self.spec.cidr)
         except ValueError:
             return None
 

@@ -100,11 +100,14 @@ def test_a_block_without_a_range_is_refused_as_what_cannot_be_decoded() -> None:
     [
         ({}, True),
         ({"disabled": True}, False),
+        ({"allowedUses": []}, True),
+        ({"allowedUses": ["Tunnel", "Workload"]}, True),
+        ({"allowedUses": ["LoadBalancer"]}, False),
         ({"cidr": "10.0.0.1-9"}, False),
         ({"cidr": ""}, False),
     ],
 )
-def test_a_pool_gives_addresses_unless_it_is_disabled_or_has_none(
+def test_a_pool_gives_pods_addresses_unless_it_is_disabled_for_others_or_has_none(
     spec: dict[str, object], gives: bool
 ) -> None:
     raw = pool("10.0.0.0/28")
