@@ -3,6 +3,8 @@
 import http.client
 import itertools
 import json
+import os
+import resource
 import signal
 import socket
 import ssl
@@ -138,6 +140,26 @@ def test_a_server_that_may_open_no_more_files_makes_room_too(directory: Path) ->
         assert seconds_of(lambda: ask(server.call())) < SLACK
         assert is_closed(bad[0], within=1)
         assert not is_closed(bad[-1], within=0.1)
+
+
+def test_a_server_that_may_open_no_file_at_all_waits_without_spinning(directory: Path) -> None:
+    with serving(directory) as server:
+        server.close_clients()
+        worker = int(server.wait_for_line(r"Booting worker with pid: (\d+)")[1])
+        before = resource.prlimit(worker, resource.RLIMIT_NOFILE)
+        resource.prlimit(worker, resource.RLIMIT_NOFILE, (3, before[1]))
+        caller = server.raw()
+        server.wait_for_line("connection not accepted")
+        used = cpu_seconds(worker)
+        assert not is_closed(caller, within=1)
+        assert cpu_seconds(worker) - used < 0.2
+        resource.prlimit(worker, resource.RLIMIT_NOFILE, before)
+        assert seconds_of(lambda: ask(server.call())) < SLACK
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_connection_in_use_stays_when_a_full_server_makes_room(directory: Path) -> None:

@@ -38,7 +38,7 @@ answer to another client waits for the round."""
 SERVED, NEWCOMERS, LARGE = 4, 2, 1
 """Requests that compute at a time: of connections that were served before, of others, and large ones of both."""
 TICK = 0.2
-"""Seconds between two looks at what is no event: deadlines, signals, and the parent process."""
+"""Seconds between two looks at what is no event: deadlines, signals, the parent process, and files that are free."""
 LAST = 2.0
 """Seconds for a request that a client may be sending while the server ends."""
 
@@ -113,7 +113,7 @@ class WebhookWorker(Worker):
         await asyncio.sleep(TICK)
 
     def _accept_again(self) -> None:
-        if not self._accepts:
+        if not (self._accepts or stopping()):
             self._accepts = True
             for listener in self.sockets:
                 self._loop.add_reader(listener, self._accept, listener)
@@ -140,8 +140,9 @@ class WebhookWorker(Worker):
             return False
         except OSError as error:  # the process may open no more files
             sparing.warning("connection not accepted", error=str(error))
-            if not self._make_room() and self._connections:
+            if not self._make_room():
                 self._accept_no_more()
+                self._loop.call_later(TICK, self._accept_again)
             return False
         connection = Connection(sock, address[0], self._service)
         task = self._loop.create_task(connection.serve())
@@ -153,8 +154,7 @@ class WebhookWorker(Worker):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._connections[task]
-        if not stopping():
-            self._accept_again()
+        self._accept_again()
 
     def _make_room(self) -> bool:
         """Close the connection that has been idle for longest, first of clients that have many.
