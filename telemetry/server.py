@@ -16,10 +16,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 DEADLINE = 10.0
 """Seconds from the connection to the last byte of its response."""
-MAX_CONNECTIONS = 96
+MAX_CONNECTIONS = 64
 """One more ends the one that has been without a request for longest, which is no probe: those send theirs at once.
 
-With those of two such servers, a webhook server keeps below 1024 files, the limit in many containers.
+With those of two such servers, a webhook server with its default of threads and a full pool keeps below 1024 files, the
+limit in many containers.
 """
 BACKLOG = 1024
 AT_ONCE = 8

@@ -1,7 +1,10 @@
 """The server as gunicorn.conf.py starts it: its health, metrics and logs, and how its pool is watched."""
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -10,6 +13,8 @@ import pytest
 from gunicorn.arbiter import Arbiter
 
 from dev.lab.waiting import stretch, until
+from kube.connection import POOL_SIZE
+from telemetry.server import MAX_CONNECTIONS
 from tests.server import ROOT, Server, configure, get, gunicorn, post, read_response, review
 from webhook.health import Pulse
 
@@ -43,6 +48,18 @@ def test_the_configured_server_reports_its_health_until_it_has_drained(tmp_path:
         assert read_response(sock).connection == "close"
         assert server.process.wait(10 * stretch()) == 0
         assert_lines_are_json(server)
+
+
+OF_ITS_OWN = 20
+"""Files that the server has open without any connection."""
+
+
+def test_clients_leave_it_files_for_its_pool_of_1024(tmp_path: Path) -> None:
+    code = "import runpy; print(runpy.run_path('gunicorn.conf.py')['worker_connections'])"
+    environ = {**os.environ, **configure(tmp_path).environ}
+    clients = int(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=environ)) + 1
+
+    assert OF_ITS_OWN + POOL_SIZE + clients + 2 * (MAX_CONNECTIONS + 1) < 1024
 
 
 def assert_lines_are_json(server: Server) -> None:
