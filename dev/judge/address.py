@@ -405,7 +405,7 @@ class CloudIsWhatNodesNeed(Invariant):
         ]
         borne = {each.ordered_for for each in seen.addresses.values()}
         left = set(seen.tagged) - borne - {instance(node) for node in seen.nodes.values()}
-        # Of an address that a person has moved, the tags are that person's.
+        # Of an address that a person has moved, the tags are that person's; some came when their claim was gone.
         if untagged := [each for each in sorted(left) if not seen.disturbances.within(HOUR, seen.at, each)]:
             yield f"tags are left of {', '.join(untagged)}"
         if len(idle) > self._idle:

@@ -207,6 +207,13 @@ class Outside:
                 self._check_leads(process, f"{action} ({outcome}) {params}")
             if self._cloud.has_keys_of_the_other_account:  # what is bound there, no bill of ours shows
                 self.disturb(str(params.get("InstanceId", "")))
+            if process is None and (action, outcome) == (
+                "CreateTags",
+                "OK",
+            ):  # its claim may be gone: documented
+                self.disturb(
+                    *(tag["TagValue"] for tag in msgspec.convert(params["Tags"], list[dict[str, str]]))
+                )
 
     def _check_leads(self, process: Process, what: str) -> None:
         is_clear = self._kernel.now > self._unclear_until
