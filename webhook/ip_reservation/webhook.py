@@ -15,6 +15,7 @@ from api.ip_reservation import (
     OWNERS,
     PATH,
     RESERVE,
+    choice_of,
     disrupted,
     kubelet_evicted,
     records_of,
@@ -108,7 +109,7 @@ class IPReservationWebhook:
 
     def _records(self, request: Request, pod: Pod | None, deadline: float) -> Sequence[Record] | str:
         annotations: Mapping[str, str] = {}
-        if pod is not None and RESERVE not in pod.metadata.annotations:  # else they decide nothing
+        if pod is not None and not choice_of(pod.metadata.annotations):  # else they decide nothing
             annotations = self.cluster.namespace(request.namespace, deadline=deadline).metadata.annotations
         return decide(request, pod, annotations, self.settings(), self.now())
 
