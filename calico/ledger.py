@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from prometheus_client import Counter, Histogram
 
@@ -36,7 +36,7 @@ from kube.errors import (
 )
 from kube.types import ObjectMeta
 from kube.waiting import give_up
-from runtime import futures, secrets, threading, time, uuid4
+from runtime import futures, secrets, threading, time
 
 WRITES = Counter("drawbridge_reservation_writes", "Attempts to create an IPReservation segment.", ["result"])
 BATCH = Histogram(
@@ -268,13 +268,15 @@ def round_trip(store: Reservations, writer: str, namespace: str, now: datetime, 
 
     The leader deletes the segment, which is empty then, in its next pass.
     """
-    record = Record(f"{ADDRESS}/32", now, namespace, writer, str(uuid4()), reason="test")
+    # Its time is over: a pass of the leader releases it, and counts it nowhere. Of no pod, it is not reserved again.
+    over = datetime.min.replace(tzinfo=UTC)
+    record = Record(f"{ADDRESS}/32", now, namespace, writer, reason="test", ended=over)
     try:
         segment = Ledger(store, writer).reserve([record], time.monotonic() + seconds)
     except NotReserved as error:
         return f"{ADDRESS} cannot be reserved: {error}"
     try:
-        # A pass of the leader in between has released it, since there is no such pod.
+        # A pass of the leader in between has released it.
         with suppress(Conflict, NotFound):
             store.write(segment, (), timeout=RELEASE_TIMEOUT)
     except (KubeError, NotServed) as error:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
+from calico.ledger import round_trip
 from calico.segment import ENTRIES, RECORDS, IPReservation, NotReserved, Record
 from controllers.ip_reservation.late_reservations import REMEMBERED, taken_out
 from tests import ip_reservation_world
-from tests.factories import ago, numbered, record, segment
+from tests.factories import NOW, ago, numbered, record, segment
 from tests.metrics import sample
 
 TERMINATING = record()
@@ -124,6 +125,18 @@ def test_what_is_reserved_of_a_segment_that_changes_when(
 
 def test_what_stays_is_not_taken_out() -> None:
     assert taken_out(segment(TERMINATING), segment(TERMINATING, LATER)) == []
+
+
+def test_what_doctor_and_helm_test_reserve_for_a_moment_is_not_reserved_again() -> None:
+    world, seen = ip_reservation_world.World(), list[IPReservation]()
+    world.reservations.before = lambda verb, name: seen.extend(world.reservations.objects.values())
+    assert round_trip(world.reservations, "doctor", "drawbridge", NOW, 5.0) == ""
+    (trial,) = seen
+
+    world.enqueue(*world.restore.observe(trial, None))
+    world.settle(world.restore)
+
+    assert (world.reservations.held, world.recorder.reasons) == ([], [])
 
 
 def test_segments_of_others_are_of_no_concern() -> None:
