@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from api.ip_reservation import PATH, cidrs_of
+from api.ip_reservation import PATH, cidrs_of, ended_by_itself
 from calico.segment import key_of
 from kube.resources import VALIDATING_WEBHOOKS
 from kube.types import OwnerReference, Pod
@@ -42,9 +42,9 @@ def mark_of(epoch: str, pod: Pod) -> str:
 
 
 def epoch_of(pod: Pod) -> str | None:
-    """Of its mark; None without one, or with one of another pod or address."""
+    """Of its mark; None without one, with one of another pod or address, and once the pod has ended by itself."""
     epoch, _, rest = pod.metadata.annotations.get(RESERVED, "").partition("/")
-    return epoch if rest == _marked(pod) else None
+    return epoch if rest == _marked(pod) and not ended_by_itself(pod) else None
 
 
 def _marked(pod: Pod) -> str:
