@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from api.elasticity import GATE, MODE, PIN, PLACEMENT, REASON
+from controllers.elasticity.nodes import MANAGED_BY, MANAGER
 from controllers.elasticity.reporter import GATE_SECONDS, OLDEST_GATE, PODS_BY_STATE
 from controllers.elasticity.room import counts
 from controllers.elasticity.takeover import LONGEST
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import Conflict, Forbidden, KubeError, Unreachable
 from kube.leader_election import LeadershipLost
+from kube.types import INSTANCE_TYPE
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, Killed, World, fleet, is_gated, node, sorted_out, super_node
@@ -239,6 +241,29 @@ def test_pods_count_on_a_super_node_that_was_gone_before_the_leader_came() -> No
     world.cluster.remove(placed)
     world.leader.settle(1)
     assert world.placements() == {"super": 1}
+
+
+@table(
+    "labels, placed",
+    {
+        "ours, which is restored": ({MANAGED_BY: MANAGER}, {"": 1, "super": 1}),
+        "another's": ({}, {"super": 2}),
+    },
+)
+def test_pods_count_on_a_super_node_of_ours_of_which_someone_has_changed_the_type(
+    labels: dict[str, str], placed: dict[str, int]
+) -> None:
+    other = super_node("eklet-subnet-2")
+    world = World(nodes=fleet(other), settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    (first,) = world.create(1, n="0")
+    world.leader.settle(1)
+    world.bind(first, AWAY)
+    world.leader.hear()
+    world.leader.set_nodes(sorted_out([node(HOME), other, super_node(AWAY, {INSTANCE_TYPE: "S5", **labels})]))
+    world.create(1, n="0")
+    world.leader.settle(1)
+
+    assert world.placements() == placed
 
 
 def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:

@@ -25,6 +25,8 @@ from kube.types import Node, ObjectMeta, Taint, Toleration, amount, is_super
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
 
+MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "drawbridge"
+"""The label of super nodes of ours."""
 CONDITIONS = tuple(
     f"node.kubernetes.io/{name}"
     for name in (
@@ -86,7 +88,8 @@ class WatchedNode(Node, frozen=True):
 class Nodes:
     """*super* are sorted by tier; *local* are all other nodes.
 
-    *names* are those of super nodes that are gone, too: pods on them run on until they are deleted.
+    *names* are those of super nodes that are gone, too, and of ours whose type another client has changed: pods on them
+    run on until they are deleted.
     """
 
     names: frozenset[str] = frozenset()
@@ -98,7 +101,8 @@ class Nodes:
 def sorted_out(nodes: Iterable[WatchedNode]) -> Nodes:
     nodes = sorted(nodes, key=lambda node: (tier_of(node), node.metadata.name))
     those = tuple(node for node in nodes if is_super(node))
-    names = frozenset(node.metadata.name for node in those)
+    ours = (node for node in nodes if node.metadata.labels.get(MANAGED_BY) == MANAGER)
+    names = frozenset(node.metadata.name for node in (*those, *ours))
     local = tuple(node for node in nodes if not is_super(node))
     return Nodes(names, any(node.ready for node in those), those, local)
 

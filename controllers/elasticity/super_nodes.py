@@ -16,6 +16,8 @@ import structlog
 from api.elasticity import TAINT, is_daemon_pod
 from controllers.controller import CLOCK, Clock
 from controllers.elasticity.nodes import (
+    MANAGED_BY,
+    MANAGER,
     NOT_STARTING,
     OF_SETTINGS,
     is_subnet_taint,
@@ -31,8 +33,6 @@ from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Pod, Taint, is_super
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
 
-MANAGED_BY = "app.kubernetes.io/managed-by"
-MANAGER = "drawbridge"
 SUBNET_ID = "eks.tke.cloud.tencent.com/subnet-id"
 RESOLV_CONF = "eks.tke.cloud.tencent.com/resolv-conf"
 ZONE_NAME = "eks.tke.cloud.tencent.com/zone-name"

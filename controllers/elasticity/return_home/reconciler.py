@@ -17,7 +17,7 @@ from prometheus_client import Counter, Gauge
 
 from controllers.controller import CLOCK, Clock
 from controllers.elasticity.eligibility import gather, request_of
-from controllers.elasticity.nodes import Nodes
+from controllers.elasticity.nodes import MANAGED_BY, MANAGER, Nodes
 from controllers.elasticity.pods import Pod, oldest_first
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home import workloads
@@ -35,7 +35,6 @@ from controllers.elasticity.return_home.planner import (
 from controllers.elasticity.rules import needs, reach
 from controllers.elasticity.snapshot import ordinal_of
 from controllers.elasticity.sources import Sources
-from controllers.elasticity.super_nodes import MANAGED_BY, MANAGER
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
 from kube.store import Store
