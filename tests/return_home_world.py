@@ -71,6 +71,7 @@ class Homes:
         self.clock, self.cluster = FakeClock(0.0), Cluster()
         self.placing: Callable[[str], str] = lambda _: HOME
         self.starts: Callable[[str], bool] = lambda _: True
+        self.ends: Callable[[str], bool] = lambda _: True
         self.evicted: list[tuple[float, str]] = []
         self._born: dict[str, int] = {}
         self.parts: dict[str, dict[str, Any]] = {}
@@ -168,7 +169,7 @@ class Homes:
     def control(self) -> None:
         """What kubelets and the controller of ReplicaSets do: end, replace and count pods."""
         for name, raw in self.cluster.pods.items():
-            if "deletionTimestamp" in raw["metadata"]:
+            if "deletionTimestamp" in raw["metadata"] and self.ends(name):
                 self.cluster.remove(name)
         for each in self.cluster.api.list(REPLICA_SETS):
             name, wanted = each["metadata"]["name"], each["spec"]["replicas"]

@@ -131,6 +131,19 @@ def test_a_replacement_that_does_not_become_ready_gives_its_place_to_another_wor
     assert len(events(homes, "ReturnStalled")) == 1
 
 
+def test_an_eviction_is_not_over_while_the_pod_that_a_stateful_set_replaces_still_ends() -> None:
+    homes = databases(ROLLING)
+    homes.ends = lambda _: False
+    homes.run(AFTER + 4 * INTERVAL)
+    assert returned(homes) == ["db-3"]
+
+    homes.ends = lambda _: True
+    homes.look()
+    assert homes.away("db") == 4
+    homes.look()
+    assert len(events(homes, "ReturnFailed")) == 1
+
+
 ROLLING, ON_DELETE = {"type": "RollingUpdate"}, {"type": "OnDelete"}
 
 

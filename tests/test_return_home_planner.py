@@ -151,11 +151,11 @@ def test_when_a_workload_can_miss_a_pod(
     assert unsettled(Current(own, others, pods)) == why
 
 
-BEGUN = Return(Request(TWO[1], PodSpec()), frozenset({"uid-web-0", "uid-web-1"}), 0.0)
+BEGUN = Return(Request(TWO[1], PodSpec()), frozenset({"uid-web-0", "uid-web-1"}), 0.0, 0.0)
 
 
 @table(
-    "members, seconds, expected",
+    "members, now, expected",
     {
         "it is still there": (TWO, 1.0, None),
         "it stays": (TWO, 30.0, Outcome.KEPT),
@@ -169,10 +169,8 @@ BEGUN = Return(Request(TWO[1], PodSpec()), frozenset({"uid-web-0", "uid-web-1"})
         "its successor is on a super node": ((TWO[0], member("web-2", ready=False)), 1.0, Outcome.SUPER),
     },
 )
-def test_what_became_of_an_eviction(
-    members: tuple[Pod, ...], seconds: float, expected: Outcome | None
-) -> None:
-    assert outcome(BEGUN, members, {AWAY}, seconds) == expected
+def test_what_became_of_an_eviction(members: tuple[Pod, ...], now: float, expected: Outcome | None) -> None:
+    assert outcome(BEGUN, members, {AWAY}, now) == expected
 
 
 @table(

@@ -85,7 +85,8 @@ def _beyond(policy: Policy, local: int) -> str | None:
 SETTLE = 30.0
 """Seconds within which an eviction shows."""
 GONE = 60.0
-"""Seconds within which a replacement is created; without one, the workload was scaled in or updated."""
+"""Seconds within which a replacement is created once the pod is gone; without one, the workload was scaled in or
+updated. A StatefulSet creates none before."""
 STALLED = 600.0
 """Seconds for which a replacement may be pending or unready before its place is given to another workload."""
 
@@ -128,12 +129,14 @@ def once_more(before: Failed | None, pod: Pod, after: float, now: datetime) -> F
 class Return:
     """*siblings* are the uids of the workload's pods at the eviction of *request*'s, at that monotonic time.
 
-    *before* are the failures in a row that preceded it; *doubt* is why it is not known whether it took place.
+    *seen* is when that pod was last there, if only to end. *before* are the failures in a row that preceded it; *doubt*
+    is why it is not known whether it took place.
     """
 
     request: Request
     siblings: frozenset[str]
     at: float
+    seen: float
     before: Failed | None = None
     doubt: str = ""
 
@@ -147,20 +150,18 @@ class Return:
         return [pod for pod in members if pod.metadata.uid not in self.siblings]
 
 
-def outcome(
-    begun: Return, members: Sequence[Pod], super_nodes: Container[str], seconds: float
-) -> Outcome | None:
-    """None while that is open; *members* are the workload's now, *seconds* those since the eviction."""
+def outcome(begun: Return, members: Sequence[Pod], super_nodes: Container[str], now: float) -> Outcome | None:
+    """None while that is open; *members* are the workload's *now*."""
     if any(pod.node_name in super_nodes for pod in begun.replacements(members)):
         return Outcome.SUPER
     if any(pod.metadata.uid == begun.request.pod.metadata.uid for pod in members):
-        return Outcome.KEPT if seconds >= SETTLE else None
+        return Outcome.KEPT if now - begun.at >= SETTLE else None
     if not unavailable(members):
         if members and len(members) >= len(begun.siblings):
             return Outcome.LOCAL
-        if seconds >= GONE:
+        if now - begun.seen >= GONE:
             return Outcome.ABANDONED
-    return Outcome.STALLED if seconds >= STALLED else None
+    return Outcome.STALLED if now - begun.at >= STALLED else None
 
 
 class LocalRoom:

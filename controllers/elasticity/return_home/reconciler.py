@@ -147,9 +147,12 @@ class ReturnReconciler:
 
     def _follow(self, nodes: Nodes, settings: ReturnHome) -> None:
         """What became of evictions."""
+        now = self._clock.monotonic()
         for key, begun in list(self._begun.items()):
+            if self._pods.current(begun.request.pod):
+                begun = self._begun[key] = replace(begun, seen=now)
             members = self._members(begun.request.pod)
-            ended = outcome(begun, members, nodes.names, self._clock.monotonic() - begun.at)
+            ended = outcome(begun, members, nodes.names, now)
             if ended is None:
                 continue
             del self._begun[key]
@@ -164,8 +167,8 @@ class ReturnReconciler:
                 if begun.before:
                     self._failed[key] = begun.before
             elif ended in FAILURES:
-                now = self._clock.now()
-                failed = self._failed[key] = once_more(begun.before, begun.request.pod, settings.after, now)
+                failed = once_more(begun.before, begun.request.pod, settings.after, self._clock.now())
+                self._failed[key] = failed
                 self._report_failure(begun, ended, members, failed)
 
     def _report_failure(self, begun: Return, ended: Outcome, members: Sequence[Pod], failed: Failed) -> None:
@@ -263,7 +266,7 @@ class ReturnReconciler:
         self._failed[pod.key] = once_more(before, pod, settings.after, self._clock.now())
         self._save()
         siblings = frozenset(other.metadata.uid for other in current.pods)
-        self._begun[pod.key] = Return(request, siblings, self._evicted_at, before, doubt)
+        self._begun[pod.key] = Return(request, siblings, self._evicted_at, self._evicted_at, before, doubt)
         if not doubt:
             log.info("pod evicted", **pod.metadata.about, node=pod.node_name)
             why = (
