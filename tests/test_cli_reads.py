@@ -25,10 +25,12 @@ def reads(*command: str, records: Any = ()) -> list[tuple[str, dict[str, str]]]:
 
 
 def test_pods_are_not_read_as_a_whole() -> None:
-    """A cluster has 20,000: one is read for the count, and those that are pending or on super nodes."""
+    """A cluster has 20,000: one is read for the count, and those that are pending, on super nodes, or have ended."""
     queries = [query for path, query in reads("status") if path == "/api/v1/pods"]
 
+    ended = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
     assert sorted(queries, key=str) == [
+        {"fieldSelector": ended, "resourceVersion": "0", "includeObject": "None"},
         {"fieldSelector": "status.phase=Pending", "resourceVersion": "0"},
         {"limit": "1"},
     ]

@@ -475,3 +475,16 @@ def test_commands_show_a_pod_that_has_not_started_for_long() -> None:
     said = str(cli.shown(api, "status"))
     assert "shop/old has not started on a super node for over ten minutes" in said
     assert "shop/new" not in said
+
+
+def test_commands_count_no_pod_that_has_ended() -> None:
+    api = cli.installed("elasticity")
+    labels = {"node.kubernetes.io/instance-type": "eklet"}
+    api.put(cli.resource("Node"), {"metadata": {"name": AWAY, "labels": labels}})
+    for where in (HOME, AWAY):
+        for phase in ("Running", "Succeeded", "Failed"):
+            raw = raw_pod(f"{where}-{phase.lower()}", gated=False, spec={"nodeName": where})
+            api.put(cli.resource("Pod"), raw | {"status": {"phase": phase}})
+
+    found = cli.shown(api, "status")["elasticity"]
+    assert (found["local"], found["onSuperNodes"]) == (1, 1)

@@ -25,9 +25,12 @@ GATED = timedelta(minutes=1)
 """How long a pod usually waits for its placement, at most."""
 STARTING = timedelta(minutes=10)
 """How long a super node usually takes to start a pod, image included, at most."""
+ENDED = Selection(field_selector="status.phase!=Pending,status.phase!=Running,status.phase!=Unknown")
 
 
 class Elasticity(Overview, frozen=True):
+    """Of pods that have not ended."""
+
     pods: int
     gated: int
     local: int
@@ -67,13 +70,14 @@ def look(inventory: Inventory) -> tuple[Elasticity, Iterable[Problem]]:
 
 
 def _total(inventory: Inventory) -> int:
-    """Pods of the cluster: an API server that is asked for one says how many remain."""
+    """Pods that have not ended: an API server that is asked for one of all says how many remain."""
     counted = inventory.client.request("GET", PODS.path(), query={"limit": 1}, type=Page[msgspec.Raw])
-    return len(counted.items or ()) + counted.metadata.remaining_item_count
+    total = len(counted.items or ()) + counted.metadata.remaining_item_count
+    return total - inventory.cluster.count(PODS, ENDED)
 
 
 def _on_node(inventory: Inventory, name: str) -> int:
-    on_node = Selection(field_selector=f"spec.nodeName={name}")
+    on_node = Selection(field_selector=f"spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed")
     return inventory.cluster.count(PODS, on_node)
 
 

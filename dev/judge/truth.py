@@ -146,11 +146,13 @@ def _facts(seen: Observation) -> Mapping[str, Mapping[str, Any]]:
     need = {key for key, node in seen.nodes.items() if needs_address(node)}
     closed = sorted(key for key in need if not is_open(seen.nodes[key]))
     away = {key for key, node in seen.nodes.items() if is_super(node)}
-    pods = seen.pods.values()
+    pods = [
+        pod for pod in seen.pods.values() if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+    ]
     return {
         "anycastIp": {"nodes": len(need), "open": len(need) - len(closed), "tainted": closed},
         "elasticity": {
-            "pods": len(seen.pods),
+            "pods": len(pods),
             "gated": sum(map(waits_for_us, pods)),
             "onSuperNodes": sum(pod["spec"].get("nodeName") in away for pod in pods),
             "superNodes": len(away),
