@@ -46,6 +46,14 @@ def needing(name: str = "node-1", tainted: bool = False) -> Raw:
     return node(name, tainted, **NEEDS)
 
 
+def showing(ip: str) -> Raw:
+    found = needing()
+    return {
+        **found,
+        "metadata": found["metadata"] | {"annotations": {"tke.cloud.tencent.com/anycast-ip-address": ip}},
+    }
+
+
 def without(status: str = "False") -> Raw:
     found = node("node-1", tainted=False, **NEEDS, **{"drawbridge.io/anycast-ip": "none"})
     said = {"type": "AnycastIPReady", "status": status}
@@ -640,6 +648,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(1, needing(), pods=(addressed("203.0.113.1"),), addresses=HAS_ADDRESS),
             see(400, needing(), pods=(addressed("203.0.113.1"),)),
         ],
+    ),
+    "a node's address had gone before anyone looked": (
+        address.PodsKnowTheirs,
+        [see(0, showing("203.0.113.1")), see(1, showing("203.0.113.1"), pods=(addressed("203.0.113.1"),))],
     ),
     "a pod was bound before anyone looked": (
         address.PodsKnowTheirs,

@@ -11,6 +11,7 @@ from dev.judge.observation import (
     ADDRESS_READY,
     BOUND,
     NODE_ADDRESS,
+    SHOWN_ADDRESS,
     CloudAddress,
     Observation,
     Raw,
@@ -327,8 +328,8 @@ class OpensInTheEnd(Invariant):
 class PodsKnowTheirs(Invariant):
     """A node that lost its address may be open for as long as `OpenWithAddress` allows.
 
-    Pods that are there at the first look were bound before it. *disturbances* of "account": what other keys than ours
-    bind is not seen in our account.
+    Pods that are there at the first look were bound before it, and what nodes show by then may just have gone.
+    *disturbances* of "account": what other keys than ours bind is not seen in our account.
     """
 
     name = "address: what a pod has as its node's address when it is bound is that"
@@ -344,6 +345,8 @@ class PodsKnowTheirs(Invariant):
         bound = {(each.instance, each.ip) for each in seen.addresses.values() if each.status in BOUND}
         if self._looked_at is None:
             self._looked_at = {uid for uid, pod in seen.pods.items() if pod["spec"].get("nodeName")}
+            shown = ((instance(each), notes(each).get(SHOWN_ADDRESS, "")) for each in seen.nodes.values())
+            self._until = dict.fromkeys(shown, seen.at)
         self._until |= dict.fromkeys(self._bound - bound, seen.at)
         self._bound = bound
         for uid, pod in seen.pods.items():
