@@ -182,6 +182,15 @@ def test_a_quota_is_refused_in_a_namespace_whose_other_pods_it_would_count() -> 
         chart.manifests("resourceQuota: {enabled: true}", "--namespace=kube-system")
 
 
+@helm_needed
+@pytest.mark.parametrize("name", ["1st", "team.drawbridge"])
+def test_a_release_whose_name_no_service_may_have_needs_another_for_its_objects(name: str) -> None:
+    with pytest.raises(AssertionError, match=f"the release is called {name}, .*: set fullnameOverride"):
+        helm("template", name, str(CHART), values={})
+
+    assert "name: edge-webhook" in helm("template", name, str(CHART), values={"fullnameOverride": "edge"})
+
+
 # Objects that fit together
 
 

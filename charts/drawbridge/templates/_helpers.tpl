@@ -70,6 +70,9 @@ subjects:
 {{/* Combinations of values that cannot work, each with the way out. */}}
 {{- define "drawbridge.validate" -}}
 {{- include "drawbridge.validateRefused" . }}
+{{- if not (regexMatch "^[a-z][-a-z0-9]*$" (include "drawbridge.fullname" .)) }}
+{{- fail (printf "the release is called %s, but the name of a Service begins with a letter and has no dots: set fullnameOverride" .Release.Name) }}
+{{- end }}
 {{- include "drawbridge.validateCapo" . }}
 {{- include "drawbridge.validateCerts" . }}
 {{- if and .Values.image.digest (contains "@" .Values.image.tag) }}
