@@ -20,6 +20,7 @@ SCHEMA = chart.CHART / "values.schema.json"
 CHECKS = chart.CHART / "templates" / "_settings.tpl"
 DEFAULTS = yaml.safe_load((chart.CHART / "values.yaml").read_text())
 SOURCE = yaml.safe_load((ROOT / "dev" / "lab" / "values_schema.yaml").read_text())
+OPTIONAL = tuple(SOURCE["optional"])
 REFUSED: dict[str, str] = SOURCE["refused"]
 """Values of the originals' charts that have no effect here, each with what to do instead."""
 SHARED = {
@@ -68,8 +69,8 @@ def schema() -> str:
     every = {path: {"setting": setting} for path, setting in SETTINGS.items()} | SOURCE["values"]
     for path, given in every.items():
         found = _shared(_of_value(given, settings), definitions)
-        needed = path in SETTINGS or bool(default(path))
-        _place(root, path.split("."), found, required=needed and not _may_be_null(path, found))
+        needed = path in SETTINGS or path in SOURCE["needed"] or bool(default(path))
+        _place(root, path, found, required=needed and not _may_be_null(path, found))
     for path, instead in REFUSED.items():
         _refuse(root, path.split("."), {"description": f"Refused: {instead}"})
     for path, comment in values_comments.read((chart.CHART / "values.yaml").read_text()).items():
@@ -162,17 +163,22 @@ def _shared(node: Any, definitions: Mapping[str, Schema]) -> Any:
 
 def _may_be_null(path: str, found: Schema) -> bool:
     said = {"type": "null"} in found.get("anyOf", ()) or "null" in found.get("type", ())
-    return said or path.startswith(tuple(SOURCE["optional"]))
+    return said or path.startswith(OPTIONAL)
 
 
-def _place(section: Schema, path: list[str], found: Schema, *, required: bool) -> None:
-    name, *rest = path
+def _place(section: Schema, path: str, found: Schema, *, required: bool) -> None:
+    """Templates look into the sections that it is in, which are required as well."""
+    *parents, name = path.split(".")
+    for at, parent in enumerate(parents, 1):
+        _require(section, parent, required or not ".".join(parents[:at]).startswith(OPTIONAL))
+        section = section["properties"].setdefault(parent, _object())
+    _require(section, name, required)
+    section["properties"][name] = found
+
+
+def _require(section: Schema, name: str, required: bool) -> None:
     if required:
         section["required"] = list(dict.fromkeys([*section.get("required", []), name]))
-    if rest:
-        _place(section["properties"].setdefault(name, _object()), rest, found, required=required)
-    else:
-        section["properties"][name] = found
 
 
 def _refuse(section: Schema, path: list[str], found: Schema) -> None:
