@@ -201,7 +201,10 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     found = inventory.cluster.read(reads)
     lease, policies, certificate = found["lease"], found["policies"], found.get("certificate")
     features = {name: found[name] for name in looked}
-    leader = _leader(lease, settings, now)
+    clock = now
+    if isinstance(lease, Lease) and lease.renewed and abs(now - lease.renewed) > _lasts(lease):
+        clock = inventory.cluster.server_time() or now  # the clock of this machine may be off
+    leader = _leader(lease, settings, clock)
     expires = None
     if isinstance(certificate, bytes):
         with suppress(ValueError):
@@ -227,7 +230,7 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     checks = {
         "webhook configurations": [*_webhooks(ours, None if isinstance(policies, KubeError) else policies)],
         "pods of Drawbridge": [*_pods(programs, ours.namespace)],
-        "leader": [*_leaders(lease, leader, settings, now)],
+        "leader": [*_leaders(lease, leader, settings, clock)],
         "certificates": [*_certificates(ours, ends, certificate, now)],
         "settings": [
             Problem(f"{refused}: {each}", "correct the value; helm upgrade") for each in ours.refused
@@ -344,15 +347,19 @@ def _pods(programs: Sequence[Program], namespace: str) -> Iterator[Problem]:
 
 
 def _leader(lease: Lease | KubeError, settings: ValidSettings, now: datetime) -> Leader | None:
-    """Its holder leads while it renews the Lease; the clock of this machine may differ by another duration."""
+    """Its holder leads while it renews the Lease."""
     if not settings.leader_election.leader_elect:
         return Leader("", "no leader election", None)
     if isinstance(lease, KubeError):
         return None
     renewed = lease.renewed
-    lasts = timedelta(seconds=2 * (lease.spec.lease_duration_seconds or 0))
-    leads = renewed is not None and now - renewed <= lasts
+    leads = renewed is not None and now - renewed <= _lasts(lease)
     return Leader(key_of(lease.metadata), (lease.spec.holder_identity or "") if leads else "", renewed)
+
+
+def _lasts(lease: Lease) -> timedelta:
+    """Twice its duration: clocks may differ a little."""
+    return timedelta(seconds=2 * (lease.spec.lease_duration_seconds or 0))
 
 
 def _leaders(

@@ -151,6 +151,15 @@ def test_clocks_must_agree(date: str, expected: list[str]) -> None:
     assert verdicts(cli.installed(), "clocks", date=date) == expected
 
 
+def test_a_clock_of_this_machine_that_is_ahead_ends_no_leader() -> None:
+    api, there = cli.installed(leads=False), NOW - timedelta(minutes=7)
+    api.now = lambda: there
+    api.put(cli.resource("Lease"), cli.lease(there))
+    api.now = lambda: NOW
+
+    assert verdicts(api, "leader", date=cli.http_date(there)) == ["ok"]
+
+
 EGRESS_CHECK = {"enabled": True, "url": "https://ip.example.com/", "image": "drawbridge:1"}
 
 
