@@ -247,7 +247,14 @@ def test_what_the_api_server_does_not_answer_hides_no_other_finding(
     assert {each["check"] for each in found} == fine
 
 
-@pytest.mark.parametrize(("path", "check"), [("/secrets/", "certificates"), ("/leases/", "leader")])
+@pytest.mark.parametrize(
+    ("path", "check"),
+    [
+        ("/secrets/", "certificates"),
+        ("/leases/", "leader"),
+        ("/mutatingadmissionpolicies", "webhook configurations"),
+    ],
+)
 def test_what_the_user_may_not_read_is_not_called_fine(path: str, check: str) -> None:
     refused = refusal(403, "Forbidden", "not for you")
 
