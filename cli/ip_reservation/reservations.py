@@ -313,6 +313,11 @@ def hold_ip(session: Session, address: str) -> None:
     if any(is_held_by_hand(each, cidr) for each in segments):
         session.output.say(f"{address}: held by hand already; nothing was changed")
         return
+    if (name := held_name(cidr)) in {each.metadata.name for each in segments}:
+        raise Failure(
+            f"IPReservation {name} is there, and not for {address} alone",
+            f"kubectl edit ipreservation {name}",
+        )
     session.confirm(f"Hold {address}, so that Calico assigns it to no new pod until you release it?")
     resource = inventory.reservations.resource()
     kind = {"apiVersion": resource.api_version, "kind": KIND}
