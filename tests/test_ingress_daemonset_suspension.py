@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import timedelta, timezone
 from typing import Any
 
 import pytest
@@ -47,6 +47,16 @@ def test_in_mid_rollout_all_nodes_are_attached_and_none_begins_until_it_has_expi
     assert here.world.raw["metadata"]["finalizers"] == []
     assert (here.reason, "suspended until" in here.message) == ("Paused", True)
     here.play(lambda: here.images == {"proxy:2"})
+
+
+def test_a_suspension_until_a_time_of_another_zone_is_shown_in_utc() -> None:
+    here = Rolling()
+    here.roll_out()
+    until = here.world.now + timedelta(minutes=15)
+    here.annotate(**{PAUSED_UNTIL: until.astimezone(timezone(timedelta(hours=2))).isoformat()})
+    here.turns(3)
+
+    assert f"suspended until {rfc3339(until)}" in here.message
 
 
 def test_the_finalizer_that_the_job_took_away_stays_away_and_nodes_are_attached_without_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -372,12 +372,12 @@ def resource(raw: Mapping[str, Any]) -> IngressDaemonSet:
 
 
 def time_of(text: str) -> datetime | None:
-    """None for a text that is not a time with a zone."""
+    """In UTC; None for a text that is not a time with a zone."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.astimezone(UTC) if moment.tzinfo else None
+    except (ValueError, OverflowError):
         return None
-    return moment if moment.tzinfo else None
 
 
 def suspended_until(resource: IngressDaemonSet, now: datetime) -> datetime | None:
