@@ -413,6 +413,13 @@ def test_each_pod_has_what_is_set_for_the_pods_of_all_programs() -> None:
 
 
 @helm_needed
+def test_each_object_has_the_common_labels() -> None:
+    objects = render(SETS["all-features"] | {"commonLabels": {"team": "edge"}})
+
+    assert [name for name, each in objects.items() if "team" not in each["metadata"].get("labels", ())] == []
+
+
+@helm_needed
 def test_a_sleep_of_no_time_is_left_out() -> None:
     """Kubernetes before 1.33 refuses it."""
     for seconds in (0, 5):
