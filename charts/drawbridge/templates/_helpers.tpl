@@ -63,6 +63,9 @@ subjects:
 {{- $ours := (index . 0).Values.image }}
 {{- $is_ours := not (or (index . 1).repository (index . 1).tag) }}
 {{- with mergeOverwrite (dict) (omit $ours (ternary "" "digest" $is_ours)) (index . 1) }}
+{{- if and .digest (contains "@" (default "" .tag)) }}
+{{- fail (printf "image.digest is %s, and image.tag has a digest, too: leave one of them out" .digest) }}
+{{- end }}
 {{- with .registry }}{{ . }}/{{ end }}{{ .repository }}:{{ .tag | default (index $ 0).Chart.AppVersion }}{{ with .digest }}@{{ . }}{{ end }}
 {{- end }}
 {{- end }}
@@ -75,9 +78,6 @@ subjects:
 {{- end }}
 {{- include "drawbridge.validateCapo" . }}
 {{- include "drawbridge.validateCerts" . }}
-{{- if and .Values.image.digest (contains "@" .Values.image.tag) }}
-{{- fail (printf "image.digest is %s, and image.tag has a digest, too: leave one of them out" .Values.image.digest) }}
-{{- end }}
 {{- if and (ne (include "drawbridge.electsLeader" .) "true") (gt (int .Values.controllers.replicaCount) 1) }}
 {{- fail (printf "config.leaderElectionEnable is false: %d controllers would all lead; set controllers.replicaCount to 1" (int .Values.controllers.replicaCount)) }}
 {{- end }}
