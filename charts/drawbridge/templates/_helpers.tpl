@@ -115,6 +115,11 @@ subjects:
 {{- end }}
 
 {{- define "drawbridge.validatePorts" -}}
+{{- with include "drawbridge.named" (list . "health.healthProbeBindAddress") }}
+{{- if regexMatch "^(127[.]|localhost:|\\[::1\\])" . }}
+{{- fail (printf "health.healthProbeBindAddress is %s, which no kubelet reaches, and pods would never be ready: leave the host out" .) }}
+{{- end }}
+{{- end }}
 {{- $used := dict }}
 {{- $ports := list
   (list "webhook.port" (include "drawbridge.portOf" (list . "webhook.port")))
