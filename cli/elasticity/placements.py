@@ -159,6 +159,8 @@ def return_pods(session: Session, pods: tuple[str, ...], selector: str) -> None:
     because local nodes were full, except those of Jobs and those whose annotations keep them. Respects
     PodDisruptionBudgets.
     """
+    if session.options.all_namespaces:
+        raise click.UsageError("pods return in one namespace at a time: name it with -n")
     where = Selection(session.namespace, label_selector=selector)
     found, super_nodes = pods_and_super_nodes(Inventory(session.cluster), where)
     chosen = to_return(found, super_nodes, pods)
