@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from hmac import compare_digest
 from pathlib import Path
 
@@ -25,6 +25,8 @@ UNKNOWN_HOST = "this page is not served under that name: add it to dashboard.all
 HEALTH = "/healthz"
 LONGEST_FORM = 16 * 1024
 """Bytes of a request's body; ours has one token."""
+HELD = 64
+"""Objects whose pages are kept."""
 FILES = Path(__file__).parent / "static"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LOCAL = {
@@ -140,8 +142,11 @@ def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain) -> None:
         app.add_url_rule(page.path, page.name, partial(show, page))
         app.add_url_rule(f"/live/{page.name}", f"live-{page.name}", partial(follow, page))
 
+    # So that its feed is that of all who look at an object.
+    page_of = lru_cache(HELD)(explain)
+
     def known(kind: str, name: str) -> Page:
-        page = explain(kind, name)
+        page = page_of(kind, name)
         return page if page else abort(404)
 
     @app.get("/explain/<kind>/<path:name>")

@@ -17,7 +17,7 @@ from api.ingress_daemonset.types import resource
 from cli.output import bad, title, warning
 from controllers.ingress_daemonset.children import revision_of_template
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, body_of
-from dashboard.app import LONGEST_FORM, Guard
+from dashboard.app import LONGEST_FORM, Guard, create_read_only_app
 from dashboard.pages import INTERVAL, MOST, SHARE, Feed, Run, line_of, matching, words
 from dev.fake_api import FakeAPI, refusal
 from tests import cli
@@ -396,6 +396,19 @@ def test_a_long_list_is_cut_and_the_filter_finds_the_rest(api: FakeAPI, page: Pa
     assert f"The first {MOST} of {MOST + 5}: the filter finds the others." in text
     assert "node-204" not in text
     assert "/explain/node/node-204" in page.text("/addresses?q=node-204")
+
+
+def test_all_who_look_at_an_object_have_one_page() -> None:
+    made = []
+
+    def explain(kind: str, name: str) -> None:
+        made.append((kind, name))
+
+    browser = create_read_only_app([], explain, {"localhost"}).test_client()
+    for path in ("/explain/ip/a", "/live/explain/ip/a", "/explain/ip/a"):
+        assert browser.get(path).status_code == 404
+
+    assert made == [("ip", "a")]
 
 
 @pytest.mark.parametrize(
