@@ -78,6 +78,23 @@ def test_a_node_whose_template_is_refused_is_attached_at_the_deadline_and_the_ob
     assert here.images() == {"proxy:2"}
 
 
+def test_a_refused_finalizer_begins_nothing_and_the_status_says_so() -> None:
+    here = outdated("n1", rolling=DETACHING)
+    here.api.change("IngressDaemonSet", KEY, {"metadata": {"finalizers": []}})
+    faults = here.api.fake.fault
+
+    def refuse(call: Request) -> Reply | None:
+        refused = call.method == "PATCH" and "finalizers" in str(call.body)
+        return refusal(403, "Forbidden", "not you") if refused else faults(call)
+
+    here.api.fake.fault = refuse
+    here.looks(10)
+
+    progressing = here.conditions()["Progressing"]
+    assert (here.off(), progressing["reason"]) == (set(), "WaitingForNodes")
+    assert "refuses to change IngressDaemonSet web: not you" in progressing["message"]
+
+
 def test_a_write_that_waited_for_others_is_late() -> None:
     here = outdated("n1", rolling=DETACHING)
 

@@ -87,6 +87,11 @@ class Writes:
         """From when a grace counts: by our clock, whatever the one shows by which it was *marked*."""
         return self.seen.get((marked, marked_at), marked_at)
 
+    def refusal(self, target: Target) -> str | None:
+        """That a change of *target* is refused, and why; None while it is not."""
+        why = self.refused.get(target)
+        return f"the API server refuses to change {target.kind} {target.name}: {why}" if why else None
+
     @property
     def may_detach(self) -> bool:
         return any(each.kind == "Node" for each in self.uncertain)

@@ -81,10 +81,9 @@ class NodeRollout(Detachment):
     @cached_property
     def refusal(self) -> str | None:
         """Why the API server refuses what its update needs; None while it does not."""
-        for each in (self.target, target("Node", self.node.metadata)) if self.outdated else ():
-            if why := self.writes.refused.get(each):
-                return f"the API server refuses to change {each.kind} {each.name}: {why}"
-        return None
+        if not self.outdated:
+            return None
+        return self.writes.refusal(self.target) or self.writes.refusal(target("Node", self.node.metadata))
 
     @cached_property
     def absent(self) -> bool:

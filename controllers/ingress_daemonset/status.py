@@ -17,6 +17,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
+from api.ingress_daemonset import FINALIZER
 from api.ingress_daemonset.status import (
     CONDITIONS,
     LEAVING,
@@ -35,7 +36,7 @@ from api.ingress_daemonset.status import (
     WaitingNode,
 )
 from api.ingress_daemonset.types import suspended_until
-from controllers.ingress_daemonset.children import LONG_AGO
+from controllers.ingress_daemonset.children import LONG_AGO, target
 from controllers.ingress_daemonset.detachment import NEVER, after
 from controllers.ingress_daemonset.nodes import NodeRollout, open_connections, why
 from controllers.ingress_daemonset.pacing import FORMER, LOST, ROLLING, promoted, stored_canary
@@ -395,6 +396,10 @@ def _standstills(rollout: Rollout, behind: Sequence[NodeRollout]) -> Iterator[tu
         yield Progressing.WAITING_FOR_WINDOW, text
     if rollout.waves and (text := rollout.waves.standstill(now)):
         yield Progressing.WAVE_PAUSED, text
+    metadata = rollout.resource.metadata
+    refusal = rollout.writes.refusal(target("IngressDaemonSet", metadata))
+    if refusal and FINALIZER not in metadata.finalizers:
+        yield Progressing.WAITING_FOR_NODES, refusal
     for node in nodes:
         if node.refusal:
             yield Progressing.WAITING_FOR_NODES, f"{node.node.name}: {node.refusal}"
