@@ -14,7 +14,7 @@ from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import Pace
 from kube.leader_election import LeadershipLost
-from tests.ingress_daemonset_clb_world import BALANCER, KEY, TASK, WEIGHT, ClbLeader, rolling
+from tests.ingress_daemonset_clb_world import BALANCER, KEY, ROLLING, TASK, WEIGHT, ClbLeader, rolling
 
 Raw = dict[str, Any]
 LATE = 120
@@ -199,6 +199,43 @@ def test_a_node_that_has_left_gets_its_weights_again_with_its_pods(how: str) -> 
         here.step()
     assert served["availableReplicas"] == 2
     here.run(lambda: here.is_restored)
+
+
+def add_dns(here: ClbLeader, **rolling: Any) -> None:
+    """Another IngressDaemonSet, whose pods run on all nodes."""
+    known: Raw = here.api.objects["IngressDaemonSet", KEY]
+    metadata = {**known["metadata"], "name": "dns", "uid": "uid-dns", "finalizers": []}
+    spec = {**known["spec"], "updateStrategy": {"rollingUpdate": rolling}}
+    here.api.put("IngressDaemonSet", {"metadata": metadata, "spec": spec})
+    here.api.deliver()
+    here.reconciler.reconcile("edge/dns")
+    here.run_pods()
+    here.api.deliver()
+
+
+def test_a_node_that_has_left_gets_no_weight_for_pods_behind_another_load_balancer() -> None:
+    here = settled("n1", "n2")
+    add_dns(here)
+    leave(here, "unlabelled")
+    here.run(lambda: ("Deployment", "edge/web-n1") not in here.api.objects)
+    assert ("Deployment", "edge/dns-n1") in here.api.objects
+    for _ in range(LATE):
+        here.step()
+        assert here.weights_of("n1") == {0}
+
+
+def test_a_load_balancer_that_only_another_one_names_gives_back_the_weights_of_pods_that_stay() -> None:
+    here = rolling("n1", "n2", rolling=weighing(600))
+    here.run(lambda: here.weights_of("n1") == {0})
+    add_dns(here, **ROLLING)
+    here.api.remove("Deployment", "edge/dns-n1")
+    strategy = {"rollingUpdate": {"setWeightToDetach": None}}
+    here.api.change("IngressDaemonSet", KEY, {"spec": {"updateStrategy": strategy}})
+    for _ in range(2 * LATE):
+        here.weigh()
+        here.clock.advance(1.0)
+
+    assert here.is_restored
 
 
 def test_an_instance_that_joins_under_another_name_gets_the_weights_of_the_node_that_left() -> None:

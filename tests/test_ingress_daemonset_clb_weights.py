@@ -43,7 +43,7 @@ FIRST_KEY = backend().key
 def seen(*backends: Backend, memory: FormerWeights | None = None, detached: bool = True) -> BalancerSnapshot:
     """Of node n1, which is to be *detached*, or was."""
     nodes = {"n1": FIRST, "n2": OTHER}
-    return BalancerSnapshot(backends, memory or {}, nodes, ["n1"] if detached else [])
+    return BalancerSnapshot(backends, memory or {}, nodes, {"n1": "uid-web"} if detached else {})
 
 
 def known(weight: int = 10, *, ago: timedelta = SECOND, restored: timedelta | None = None) -> FormerWeights:
@@ -139,7 +139,7 @@ def test_a_load_balancer_without_nodes_confirms_nothing() -> None:
 
 
 def test_backends_that_get_traffic_are_to_be_healthy() -> None:
-    there = BalancerSnapshot([backend(), backend(0, listener="lbl-2")], {}, {"n1": FIRST}, (), ["n1"])
+    there = BalancerSnapshot([backend(), backend(0, listener="lbl-2")], {}, {"n1": FIRST}, {}, ["n1"])
 
     assert unhealthy("n1", there, {FIRST_KEY: False, backend(listener="lbl-2").key: False}) == 1
     assert unhealthy("n1", there, {FIRST_KEY: True}) == 0

@@ -29,13 +29,14 @@ AT_ONCE = 500
 class FormerWeight(Value, frozen=True):
     """The *weight* of a backend before we wrote 0, last at *at*; *node* is whose backend it is.
 
-    *restored* is when we last wrote *weight* again.
+    *owner* is the uid of the IngressDaemonSet for which we did, *restored* when we last wrote *weight* again.
     """
 
     node: str
     weight: int
     at: Moment
     restored: Moment | None = None
+    owner: str = ""
 
     def may_fall(self, now: datetime) -> bool:
         """Whether a write of 0 may still arrive."""
@@ -61,13 +62,14 @@ class Identity(NamedTuple):
 class BalancerSnapshot:
     """What a load balancer has, and which of the *nodes* should get nothing from it; a detached one may be gone.
 
-    *attached* ones wait for their former weights. Those that are not *serving* have no pods; None is as if all were.
+    *detached* has the uid of an IngressDaemonSet for each, *attached* ones wait for their former weights. Those that
+    are not *serving* have no pods; None is as if all were.
     """
 
     backends: Sequence[Backend]
     memory: FormerWeights
     nodes: Mapping[str, Identity]
-    detached: Collection[str]
+    detached: Mapping[str, str]
     attached: Collection[str] = ()
     serving: Collection[str] | None = None
 
@@ -121,7 +123,8 @@ def plan_weights(seen: BalancerSnapshot, now: datetime) -> WeightPlan:
         if node in seen.detached:
             if each.weight and len(weights) < AT_ONCE:
                 before = known.restored if known else None
-                memory[each.key], weights[each] = FormerWeight(node, each.weight, now, before), 0
+                owner = seen.detached[node]
+                memory[each.key], weights[each] = FormerWeight(node, each.weight, now, before, owner), 0
         elif known and seen.is_restorable(each) and len(weights) < AT_ONCE:
             memory[each.key], weights[each] = replace(known, restored=now), known.weight
         elif known and each.weight and not known.may_fall(now):

@@ -9,7 +9,7 @@ and an unmanaged load balancer would get the weights that the user chooses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from functools import cache as cached
 
@@ -143,19 +143,20 @@ class WeightReconciler:
         except Stopping:
             return None
         except (CloudError, KubeError, Unreadable) as error:
-            self._failed(load_balancer, detached | attached, error)
+            self._failed(load_balancer, attached.union(detached), error)
             return PENDING
         self._found(load_balancer, {})
         return None
 
     def _weigh(
-        self, load_balancer: str, memory: FormerWeights, detached: Set[str], attached: Set[str]
+        self, load_balancer: str, memory: FormerWeights, detached: Mapping[str, str], attached: Set[str]
     ) -> float | None:
         cloud = self._cloud()
         backends = cloud.backends(load_balancer)
         now = self._known.clock.now()
         known = {each.name: _identity(each) for each in self._cache.list("Node")}
-        seen = BalancerSnapshot(backends, memory, known, detached, attached, self._serving(load_balancer))
+        serving = self._serving(load_balancer, memory.values())
+        seen = BalancerSnapshot(backends, memory, known, detached, attached, serving)
         planned = plan_weights(seen, now)
         if planned.memory != memory:
             self._store.put(load_balancer, planned.memory)
@@ -173,21 +174,39 @@ class WeightReconciler:
             return SOON
         return PERIOD if detached or attached or not is_at_rest(seen, planned.memory, now) else None
 
-    def _wanted(self, load_balancer: str) -> tuple[set[str], set[str]]:
-        """The nodes to detach, and those that wait to be attached."""
-        detached, attached = set[str](), set[str]()
+    def _wanted(self, load_balancer: str) -> tuple[dict[str, str], set[str]]:
+        """The nodes to detach, with the uid of an IngressDaemonSet each, and those that wait to be attached."""
+        detached, attached = dict[str, str](), set[str]()
         for held in self._cache.list("Deployment"):
             mark = deployment_mark_of(held.metadata.annotations)
             if mark and self._uses(held, load_balancer):
-                (attached if mark.attached else detached).add(held.node)
+                if mark.attached:
+                    attached.add(held.node)
+                else:
+                    detached[held.node] = held.metadata.controller.uid
         return detached, attached
 
-    def _serving(self, load_balancer: str) -> set[str] | None:
-        """The nodes with ingress pods; None while no IngressDaemonSet uses *load_balancer*."""
-        if not any(self._may_use(each, load_balancer) for each in self._users(load_balancer)):
+    def _serving(self, load_balancer: str, memory: Iterable[FormerWeight]) -> set[str] | None:
+        """The nodes with pods of those that use *load_balancer*, or did when they detached the node.
+
+        None while no IngressDaemonSet uses it.
+        """
+        users = {
+            each.metadata.uid for each in self._users(load_balancer) if self._may_use(each, load_balancer)
+        }
+        if not users:
             return None
-        deployments: list[Workload] = [*self._cache.list("Deployment")]
-        return {each.node for each in deployments if each.status.available_replicas}
+        former = {(each.node, each.owner) for each in memory}
+        serving = [
+            each
+            for each in self._cache.list("Deployment")
+            if each.status.available_replicas and each.metadata.controller
+        ]
+        return {
+            each.node
+            for each in serving
+            if (owner := each.metadata.controller.uid) in users or (each.node, owner) in former
+        }
 
     def _may_use(self, resource: IngressDaemonSet, load_balancer: str) -> bool:
         metadata = resource.metadata
