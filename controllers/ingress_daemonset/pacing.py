@@ -579,8 +579,8 @@ class Waves:
 
     def in_order(self, rollouts: Iterable[NodeRollout]) -> list[NodeRollout]:
         """The current wave first, then the others."""
-        others = (each for each in self.groups if each not in self.unfinished)
-        ranks = {value: rank for rank, value in enumerate((*self._ahead, *others))}
+        values = dict.fromkeys((*self._ahead, *self.groups))
+        ranks = {value: rank for rank, value in enumerate(values)}
         return sorted(rollouts, key=lambda each: ranks[value_of(each, self.wanted.by_label)])
 
     def left(self, now: datetime) -> Iterator[tuple[timedelta, list[NodeRollout]]]:
