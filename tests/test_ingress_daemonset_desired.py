@@ -12,6 +12,7 @@ from api.ingress_daemonset.template import PodSpec, template_of, tolerations, wh
 from controllers.ingress_daemonset.children import deployment
 from controllers.ingress_daemonset.drift import covers, overwrite
 from controllers.ingress_daemonset.health_checks import access, daemon_sets
+from settings import IngressDaemonSetSettings
 from settings.ingress_daemonset import HealthChecker
 from tests.ingress_daemonset_world import merge, node, resource
 from webhook.ingress_daemonset.validate import warnings
@@ -165,7 +166,7 @@ def test_the_image_that_manifests_of_the_original_name_is_not_run(image: str) ->
 
     assert (container["image"], container["imagePullPolicy"]) == ("drawbridge:1", "IfNotPresent")
     assert container["resources"] == {"limits": {"memory": "64Mi"}}
-    assert any("another program" in each for each in warnings(own))
+    assert any("another program" in each for each in warnings(own, IngressDaemonSetSettings()))
 
 
 def test_health_checkers_get_the_permissions_of_one_cluster_role_in_their_namespace() -> None:

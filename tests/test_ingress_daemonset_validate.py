@@ -10,6 +10,7 @@ import pytest
 from api.ingress_daemonset.template import EXCLUDED, template_of
 from api.ingress_daemonset.types import resource
 from kube.selectors import REQUIRED
+from settings import IngressDaemonSetSettings
 from tests.ingress_daemonset import Raw, raw
 from webhook.ingress_daemonset.validate import problems, warnings
 
@@ -21,6 +22,10 @@ CONTAINER = {"name": "web", "image": "nginx"}
 def found_in(given: Raw) -> list[tuple[str, str]]:
     new = resource(given)
     return list(problems(new, template_of(new.spec)))
+
+
+def warned_of(spec: Raw) -> list[str]:
+    return list(warnings(resource(raw(spec)), IngressDaemonSetSettings()))
 
 
 def rolling(**fields: Any) -> Raw:
@@ -199,7 +204,7 @@ def test_a_template_without_labels_could_never_be_found_again() -> None:
 
 
 def test_a_health_port_that_only_root_may_have_is_warned_of() -> None:
-    said = list(warnings(resource(raw({"healthCheckNodePorts": [80, 1024]}))))
+    said = warned_of({"healthCheckNodePorts": [80, 1024]})
     assert [each for each in said if "root" in each] == [
         "healthCheckNodePort 80 needs root, and health checkers are not root; use a port from 1024 on"
     ]
@@ -209,7 +214,7 @@ def test_a_drain_that_ends_before_the_grace_is_warned_of() -> None:
     spec = rolling(maxUnavailableNodes=1, annotateDeploymentToDetach={"gracePeriodSeconds": 120})
     ports = {"healthCheckNodePorts": [10080]}
 
-    [said] = warnings(resource(raw(spec | ports)))
+    [said] = warned_of(spec | ports)
     assert said == "drainTimeoutSeconds is 90: an eviction passes before the grace of 120 s is over"
-    assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 180})))] == []
-    assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 0})))] == []
+    assert warned_of(spec | ports | {"drainTimeoutSeconds": 180}) == []
+    assert warned_of(spec | ports | {"drainTimeoutSeconds": 0}) == []

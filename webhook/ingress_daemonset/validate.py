@@ -59,15 +59,6 @@ ROLLING = "spec.updateStrategy.rollingUpdate"
 METRIC, WINDOW = f"{ROLLING}.canary.metric", f"{ROLLING}.window"
 
 
-def pacing_warnings(rolling: RollingUpdate, settings: IngressDaemonSetSettings) -> Iterator[str]:
-    """Of what waits for something that is not configured."""
-    if rolling.canary and rolling.canary.metric and not settings.prometheus.url:
-        yield (
-            "canary.metric is never measured: Drawbridge has no ingressDaemonSet.prometheus.url;"
-            " canaries wait to be promoted by hand"
-        )
-
-
 def _metric(metric: Metric) -> Iterator[Problem]:
     if not metric.query.strip():
         yield f"{METRIC}.query", "it is empty: write a query in PromQL that has one value"
@@ -153,14 +144,8 @@ def load_balancer_problems(
             yield f"{WEIGHTS}[{index}]", not_allowed(each, new.metadata.namespace, clb)
 
 
-def load_balancer_warnings(new: IngressDaemonSet, clb: CLBSettings) -> list[str]:
-    namespace = new.metadata.namespace
-    refused = [each for each in load_balancers(new) if not clb.allows(each, namespace)]
-    return [f"no node is updated: {not_allowed(each, namespace, clb)}" for each in refused]
-
-
-def warnings(new: IngressDaemonSet) -> Iterator[str]:
-    """Of what is valid, but probably not meant."""
+def warnings(new: IngressDaemonSet, settings: IngressDaemonSetSettings) -> Iterator[str]:
+    """Of what is valid, but probably not meant, or not configured."""
     rolling, checker = new.spec.update_strategy.rolling_update, new.spec.health_checker
     needless = {
         "waitForConnections": rolling.wait_for_connections,
@@ -190,6 +175,15 @@ def warnings(new: IngressDaemonSet) -> Iterator[str]:
                 f"healthCheckNodePort {port} needs root, and health checkers are not root; "
                 f"use a port from {UNPRIVILEGED} on"
             )
+    if rolling.canary and rolling.canary.metric and not settings.prometheus.url:
+        yield (
+            "canary.metric is never measured: Drawbridge has no ingressDaemonSet.prometheus.url;"
+            " canaries wait to be promoted by hand"
+        )
+    namespace, clb = new.metadata.namespace, settings.clb
+    for each in load_balancers(new):
+        if not clb.allows(each, namespace):
+            yield f"no node is updated: {not_allowed(each, namespace, clb)}"
 
 
 def _deadline(spec: Spec) -> Iterator[Problem]:

@@ -23,8 +23,6 @@ from webhook.ingress_daemonset.validate import (
     PortUser,
     Problem,
     load_balancer_problems,
-    load_balancer_warnings,
-    pacing_warnings,
     port_problems,
     port_warnings,
     problems,
@@ -86,15 +84,13 @@ class ValidatingWebhook:
         except msgspec.ValidationError as error:
             return refused(given.metadata.name, [(PATH, f"it is no pod template: {error}")])
         new, stored = resource(written.new), written.stored
-        old, clb = resource(stored) if stored else None, self._settings().clb
+        old, settings = resource(stored) if stored else None, self._settings()
         users, fields, unknown = self._lookup(new, old, deadline)
-        unallowed = load_balancer_problems(new, old, clb)
+        unallowed = load_balancer_problems(new, old, settings.clb)
         found = chain(problems(new, template), unallowed, fields, port_problems(new, users))
         if first := list(islice(in_time(found, deadline), MOST_PROBLEMS + 1)):
             return refused(new.metadata.name, first)
-        unpaced = pacing_warnings(new.spec.update_strategy.rolling_update, self._settings())
-        unused = load_balancer_warnings(new, clb)
-        return allow(warnings=(*warnings(new), *unpaced, *unused, *port_warnings(new, users), *unknown))
+        return allow(warnings=(*warnings(new, settings), *port_warnings(new, users), *unknown))
 
     def _lookup(
         self, new: IngressDaemonSet, old: IngressDaemonSet | None, deadline: float
