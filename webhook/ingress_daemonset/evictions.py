@@ -113,11 +113,11 @@ def unconcerned(request: Request, settings: IngressDaemonSetSettings) -> str | N
 
 def deployment_of(pod: Pod) -> str:
     """The name of its Deployment; empty for a pod that is not ours, or has ended."""
-    owner, revision = pod.metadata.controller, pod.metadata.labels.get(REVISION, "")
-    if NODE_LABEL not in pod.metadata.labels or pod.terminating or pod.finished:
+    owner, labels = pod.metadata.controller, pod.metadata.labels
+    if NODE_LABEL not in labels or pod.terminating or pod.finished or owner is None:
         return ""
-    is_ours = owner is not None and owner.kind == "ReplicaSet" and owner.name.endswith(f"-{revision}")
-    return owner.name.removesuffix(f"-{revision}") if owner and revision and is_ours else ""
+    name, _, revision = owner.name.rpartition("-")
+    return name if owner.kind == "ReplicaSet" and revision and revision == labels.get(REVISION) else ""
 
 
 def owner_of(pod: Pod, resources: Iterable[IngressDaemonSet]) -> IngressDaemonSet | None:
