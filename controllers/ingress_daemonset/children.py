@@ -97,9 +97,9 @@ class Writes:
         return any(each.kind == "Node" for each in self.uncertain)
 
 
-def create(kind: Kind, body: Mapping[str, Any]) -> Create:
+def create(body: Mapping[str, Any]) -> Create:
     metadata = body["metadata"]
-    return Create(Target(kind, metadata["namespace"], metadata["name"]), body)
+    return Create(Target(body["kind"], metadata["namespace"], metadata["name"]), body)
 
 
 def change(

@@ -166,7 +166,7 @@ def plan_health_checkers(
     """*held* are all objects of the namespace that bear our labels or names."""
     uid = resource.metadata.uid
     bodies = [*daemon_sets(resource, defaults), *access(resource, defaults.cluster_role)]
-    desired = {create(body["kind"], body).target: body for body in bodies}
+    desired = {create(body).target: body for body in bodies}
     known = {target(kind, each.metadata): each for kind in KINDS for each in held[kind]}
     actions, altered, unmanaged = list[Action](), list[Altered](), list[str]()
     for each, body in desired.items():
@@ -175,7 +175,7 @@ def plan_health_checkers(
             if each.kind == "DaemonSet":
                 annotations = annotations_of(Baseline(digest(body["spec"]), generation=1))
                 body = body | {"metadata": body["metadata"] | {"annotations": annotations}}
-            actions.append(create(each.kind, body))
+            actions.append(create(body))
         elif not live.is_managed(uid, body):
             unmanaged.append(each.name)
         elif live.is_terminating:

@@ -462,7 +462,7 @@ class Clearance(NamedTuple):
     """
 
     begun: bool
-    waits: bool = False
+    waits: bool
 
 
 def node_actions(rollout: NodeRollout, clearance: Clearance, now: datetime) -> Iterable[Action]:
@@ -471,7 +471,7 @@ def node_actions(rollout: NodeRollout, clearance: Clearance, now: datetime) -> I
         return
     if rollout.deployment is None:
         annotations = {"annotations": annotations_of(_asked(rollout, 1))}
-        yield create("Deployment", rollout.body | {"metadata": rollout.body["metadata"] | annotations})
+        yield create(rollout.body | {"metadata": rollout.body["metadata"] | annotations})
         return
     if rollout.absent:
         return

@@ -69,7 +69,7 @@ def plan_revisions(resource: IngressDaemonSet, held: Sequence[Revision]) -> list
         actions.append(change("ControllerRevision", current.metadata, {}, revision=number))
     # One of another owner is left as it is, though this template is not kept then.
     elif current is None and body["metadata"]["name"] not in {each.metadata.name for each in held}:
-        actions.append(create("ControllerRevision", body))
+        actions.append(create(body))
     # Whatever the limit: an abort and a rollback return to it, and new nodes get it meanwhile.
     proven = resource.stored.current_revision
     return actions + [
