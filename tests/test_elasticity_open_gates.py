@@ -18,7 +18,7 @@ from dev.fake_api import FakeAPI, Reply, Request, refusal
 from dev.lab.waiting import until
 from kube.errors import Backoff, Invalid
 from settings import ElasticitySettings
-from tests.elasticity_world import is_gated, raw_pod
+from tests.elasticity_world import STUCK, is_gated, raw_pod
 from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving
@@ -28,6 +28,7 @@ PODS = "/api/v1/pods"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 OTHER_GATE = {"name": "others.example/gate"}
 DEFAULTS = Patience()
+OFF = ElasticitySettings(enabled=False, open_gates=True)
 
 
 class Cluster:
@@ -41,6 +42,7 @@ class Cluster:
         self.api.fault = self._conflicting
         self.then: Callable[[float], object] = lambda now: None
         self.conflicts = 0
+        self.sections = {"elasticity": OFF}
 
     def _conflicting(self, asked: Request) -> Reply | None:
         if asked.method != "PATCH" or CONFIGURATIONS not in asked.path or not self.conflicts:
@@ -73,10 +75,10 @@ class Cluster:
 
     @contextmanager
     def led(self) -> Iterator[None]:
-        """By a leader for which the feature is off."""
-        sections, stop = {"elasticity": ElasticitySettings(enabled=False, open_gates=True)}, threading.Event()
+        """By a leader for which the feature is off, unless *sections* say that it is on."""
+        stop = threading.Event()
         with serving(self.api) as server:
-            given = (controller, server.client(), lambda: sections, self.recorder, stop)
+            given = (controller, server.client(), lambda: self.sections, self.recorder, stop)
             leader = threading.Thread(target=lead, args=given, daemon=True)
             leader.start()
             try:
@@ -129,6 +131,17 @@ def test_a_pod_whose_gate_may_not_be_opened_says_so_once_and_holds_up_no_other(
         until(lambda: OLDEST_GATE._value.get() > 0, 60)
         lab.api.fault = lambda asked: None
         until(lambda: not lab.gated(), 60)
+
+
+def test_what_was_counted_while_the_feature_was_on_is_not_counted_for_ever() -> None:
+    lab = Cluster()
+    lab.sections = {"elasticity": ElasticitySettings(enabled=True)}
+    stuck = raw_pod("web-1", gated=False) | {"status": {"phase": "Pending", "conditions": [STUCK]}}
+    lab.api.put(PODS, stuck)
+    with lab.led():
+        until(lambda: PODS_BY_STATE.labels("pending")._value.get() == 1, 60)
+        lab.sections = {"elasticity": OFF}
+        until(lambda: PODS_BY_STATE.labels("pending")._value.get() == 0, 60)
 
 
 # The Job

@@ -18,7 +18,7 @@ from controllers.elasticity.open_gates import keep_open
 from controllers.elasticity.patches import TO_SUPER_NODES, cost_change
 from controllers.elasticity.planner import STANDSTILL, Past, plan, stands_still
 from controllers.elasticity.pods import KEPT, Observed, Pod, born, oldest_first
-from controllers.elasticity.reporter import Reporter
+from controllers.elasticity.reporter import Reporter, clear
 from controllers.elasticity.return_home import reconciler as return_home
 from controllers.elasticity.room import SuperNodes, counts, waits
 from controllers.elasticity.snapshot import Snapshot, is_unstarted, location_of
@@ -88,6 +88,7 @@ def place(context: Context, settings: Settings) -> None:
                 *([_side_work("return-home", returns.reconcile)] if begun.return_home.enabled else ()),
             )
         finally:
+            clear()
             return_home.count(0, 0)
 
 

@@ -162,6 +162,12 @@ class Reporter:
         self._recorder.event(Regarding.of(pod, PODS, "Pod"), reason, message, type=type)
 
 
+def clear() -> None:
+    """The feature is off: what was counted last would stand for as long as this process."""
+    for gauge in (PODS_BY_STATE, IN_FORCE, TIER_PODS):
+        gauge.clear()
+
+
 def count_gated(ages: Mapping[str, float]) -> None:
     """Of pods by uid: the seconds for which the leader has known them."""
     OLDEST_GATE.set(max(ages.values(), default=0.0))
