@@ -18,6 +18,7 @@ from kube.types import (
     TopologyTerm,
 )
 from settings import ElasticitySettings
+from tests.pages import ROOT
 from tests.tables import table
 from tests.test_elasticity_gate import raw_pod
 
@@ -182,6 +183,11 @@ PASSING = ("emptyDir", "configMap", "secret", "projected", "downwardAPI", "gitRe
 @pytest.mark.parametrize("kind", [*KEEPING, *PASSING])
 def test_a_volume_that_super_nodes_mount_is_no_reason(kind: str) -> None:
     assert refused(pod(spec={"volumes": [{"name": "data", kind: {}}]})) == ()
+
+
+def test_the_page_names_each_volume_of_a_pod_that_super_nodes_mount() -> None:
+    page = (ROOT / "docs/reference/elasticity.md").read_text()
+    assert [kind for kind in PASSING if f"`{kind}`" not in page] == []
 
 
 CBS_DRIVER = "com.tencent.cloud.csi.cbs"
