@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -139,12 +140,15 @@ NO_IO = {
 """Libraries without which no I/O can be done."""
 
 
-def imports(path: Path) -> Iterator[str]:
+@functools.cache
+def imports(path: Path) -> list[str]:
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield node.module or ""
+            found.append(node.module or "")
+    return found
 
 
 def present(paths: list[str]) -> list[str]:
@@ -156,7 +160,7 @@ def modules(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
-def ours(names: Iterator[str]) -> set[str]:
+def ours(names: Iterable[str]) -> set[str]:
     known = {*FLOORS, TABLE, "dev", "tests", "wsgi"}
     return {name for name in names if name.partition(".")[0] in known}
 
