@@ -55,10 +55,9 @@ class Task:
 
 
 class Kernel:
-    _current: Task | None
-
     def __init__(self) -> None:
-        self._current = None
+        self.task: Task | None = None
+        """The one that runs; None within the kernel itself."""
         self.dice = Random(0)  # noqa: S311 - dice, no secret; each simulation seeds them
         self.now = 0.0
         self.system = Process("system")
@@ -70,13 +69,8 @@ class Kernel:
         self._hub: greenlet | None = None
 
     @property
-    def task(self) -> Task | None:
-        """The one that runs; None within the kernel itself."""
-        return self._current
-
-    @property
     def process(self) -> Process:
-        return self._current.process if self._current else self.system
+        return self.task.process if self.task else self.system
 
     def time(self) -> float:
         """The time of day on the clock of the process that asks."""
@@ -93,7 +87,7 @@ class Kernel:
 
     def park(self, seconds: float = math.inf) -> bool:
         """Wait until woken, or for *seconds*; return whether it was woken."""
-        task = self._current
+        task = self.task
         if task is None or getcurrent() is not task.thread:
             raise RuntimeError("only a task can wait")
         task.turn += 1
@@ -112,7 +106,7 @@ class Kernel:
     def kill(self, process: Process) -> None:
         """At once; a process may kill itself: then this does not return."""
         process.dead = True
-        if self._current and self._current.process is process:
+        if self.task and self.task.process is process:
             self.park()
 
     def run(self, until: float) -> None:
@@ -123,10 +117,10 @@ class Kernel:
             at, _, _, task, turn, woken = heapq.heappop(self._due)
             if task.done or task.process.dead or turn != task.turn:
                 continue
-            at_once = at_once + 1 if at <= self.now else 0
-            if at_once > LONGEST_TURN:
+            if at > self.now:
+                self.now, at_once = at, 0
+            elif (at_once := at_once + 1) > LONGEST_TURN:
                 raise HotLoop(f"{task.process.name}: {task.name}")
-            self.now = max(self.now, at)
             self._resume(task, woken)
             self.after_turn()
         self.now = max(self.now, until)
@@ -134,12 +128,12 @@ class Kernel:
     def _resume(self, task: Task, woken: bool) -> None:
         self.turns += 1
         task.turn += 1  # a second wake-up for the same park is void
-        self._current = task
+        self.task = task
         task.thread.parent = self._hub  # to which its end returns
         try:
             task.thread.switch(woken)
         finally:
-            self._current = None
+            self.task = None
         if task.error is not None and task.process is self.system:
             raise task.error
 

@@ -27,10 +27,6 @@ def threading(kernel: Kernel) -> Any:
         assert task is not None, "outside any task"
         return task
 
-    def maybe_preempted() -> None:
-        if kernel.task is not None and kernel.dice.random() < PREEMPTED:
-            kernel.park(kernel.dice.random() * 0.002)
-
     def limit(timeout: float | None) -> float:
         return math.inf if timeout is None or timeout < 0 else timeout
 
@@ -40,8 +36,8 @@ def threading(kernel: Kernel) -> Any:
             self._waiters: deque[Task] = deque()
 
         def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-            if blocking:
-                maybe_preempted()
+            if blocking and kernel.task is not None and kernel.dice.random() < PREEMPTED:
+                kernel.park(kernel.dice.random() * 0.002)
             if self._owner is None:
                 self._owner = kernel.task or True
                 return True
