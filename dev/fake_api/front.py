@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import msgspec
 import urllib3
@@ -55,10 +55,10 @@ class Pool:
         timeout: urllib3.Timeout | float,
         **_: object,
     ) -> Any:
-        parts = urlsplit(url.removeprefix(HOST))
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        path, _mark, asked = url.removeprefix(HOST).partition("?")
+        query = {name: values[0] for name, values in parse_qs(asked).items()}
         named = {name.lower(): headers[name] for name in headers} | {"user-agent": self._manager}
-        call = Request(method, parts.path, query, named, msgspec.json.decode(body) if body else None)
+        call = Request(method, path, query, named, msgspec.json.decode(body) if body else None)
         timeout = timeout if isinstance(timeout, urllib3.Timeout) else urllib3.Timeout(timeout)
         limit = timeout.total or timeout.connect_timeout
         reply = self._handle(call, float(limit) if isinstance(limit, (int, float)) else math.inf)

@@ -473,7 +473,7 @@ class FakeAPI:
         new = self._kept(write, old, new)
         if not write.subresource:
             kind.prepare(old, new)
-        if not _same(old, new) or self._hooks.mutating or self.webhooks:
+        if self._hooks.mutating or self.webhooks or not _same(old, new):
             new = self._mutated(write, new, old)
             new = self._kept(write, old, new)
         if kind.generation != "none":
@@ -690,10 +690,8 @@ class FakeAPI:
             self._asked(self.webhooks.validate, review)
 
     def _stored(self, write: _Write, held: Stored | None, new: Raw) -> Stored:
-        if held and _same(held.raw, new):
-            return held
         if write.dry_run:
-            return _encoded(new)
+            return held if held and _same(held.raw, new) else _encoded(new)
         return self._store(write, held, new)
 
     def _store(self, write: _Write, held: Stored | None, new: Raw) -> Stored:
@@ -892,7 +890,7 @@ def _without(raw: Raw, *names: str) -> Raw:
 
 
 def _time(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return at.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def _deadline(seconds: float) -> Callable[[], bool]:
