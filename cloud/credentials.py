@@ -153,6 +153,10 @@ class _Assumed(Pascal):
     expired_time: float
 
 
+for _each in (_RoleKeys, _Assumed):  # as in cloud.responses
+    msgspec.json.Decoder(_each)
+
+
 def from_machine(role: str, url: str = METADATA) -> Keys:
     """The keys of *role*, or of the only one that the machine has when it is empty."""
     content = _metadata(url + (role or _metadata(url).decode(errors="replace").strip()))

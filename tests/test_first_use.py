@@ -12,6 +12,7 @@ LIST = (
     '{"items": [{"metadata": ' + META + ', "webhooks": [{"clientConfig": {"service": {"name": "a"}}}],'
     ' "spec": {"template": {"spec": {}}}}]}'
 )
+KEYS = '{"TmpSecretId": "a", "TmpSecretKey": "b", "Token": "c", "ExpiredTime": 1}'
 ROW = '{"AddressId": "eip-1", "AddressStatus": "BIND", "TagSet": [{"Key": "a", "Value": "b"}]}'
 INGRESS_DAEMONSET = (
     '{"metadata": ' + META + ', "spec": {"updateStrategy": {"rollingUpdate": {}}, "template": {}}}'
@@ -23,6 +24,7 @@ sys.setswitchinterval(1e-6)
 import msgspec
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.installation import Deployment, Lease, WebhookConfiguration
+from cloud.credentials import _Assumed, _RoleKeys
 from cloud.responses import Addresses, decoded
 from controllers.elasticity.pods import PodSpec
 from controllers.ingress_daemonset.readers import Answer, Scalar, Series, Vector
@@ -62,6 +64,8 @@ for kind in (WebhookConfiguration, Deployment, Lease):
 together(*[object(PodSpec, '{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
 together(*[object(IngressDaemonSet, '''{INGRESS_DAEMONSET}''')] * 3)
 together(*[of_cloud] * 3)
+together(*[object(_RoleKeys, '{KEYS}')] * 3)
+together(*[object(_Assumed, '{{"Credentials": {KEYS}, "ExpiredTime": 1}}')] * 3)
 for _ in range(20):
     _outline_of.cache_clear()
     together(*[of_review] * 4)
