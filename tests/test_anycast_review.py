@@ -438,3 +438,17 @@ def test_a_node_whose_address_a_user_exchanged_leaves_no_tags_behind() -> None:
 
     assert lab.tag_values("aia-node-name") == {"n2"}
     assert lab.tag_values("aia-node-ins-id") == {"ins-n2"}
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_an_address_that_a_user_binds_while_a_quota_refuses_is_adopted(dies: bool) -> None:
+    lab = Lab(Knobs(quota_total=0, quota_daily=1000))
+    lab.join()
+    lab.run_for(30)
+    if dies:
+        lab.start()
+    theirs = lab.add_address("ins-n1")
+    lab.run(lab.is_open, 900, "open with theirs")
+
+    assert lab.node().metadata.annotations[ADDRESS_ID] == theirs
+    assert not lab.tag_values("aia-node-name")

@@ -214,10 +214,12 @@ def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: Any
         return Step(Action.OPEN_WITHOUT)
     if not claim.address:
         step = _plan_order(snapshot)
+        if step.action is not Action.ALLOCATE:
+            return step
         # What was refused for long enough may count no more, if the node could not be opened at once.
-        is_exhausted = snapshot.order.exhausted and may_be_without(claim, settings)
-        opens = is_exhausted and is_tainted(node) and step.action is Action.ALLOCATE
-        return Step(Action.OPEN_WITHOUT) if opens else step
+        if snapshot.order.exhausted and may_be_without(claim, settings) and is_tainted(node):
+            return Step(Action.OPEN_WITHOUT)
+        return _unless_replaced(step, snapshot) if snapshot.order.put_off else step
     if seen is UNKNOWN:
         return Step(Action.WATCH)
     is_serving = isinstance(seen, Address) and serves(seen, claim.instance)
@@ -282,6 +284,16 @@ def _plan_order(snapshot: Snapshot) -> Step:
     if order.in_doubt and order.age >= SURE and not is_looked_up and not order.is_void:
         return Step(Action.FIND)
     return Step(Action.ALLOCATE if order.tagged else Action.TAG)
+
+
+def _unless_replaced(step: Step, snapshot: Snapshot) -> Step:
+    """*step*, which repeats an order that was refused, unless a user has bound an address meanwhile."""
+    order, seen = snapshot.order, snapshot.seen
+    if seen.on_instance is None:
+        return Step(Action.LOOK)
+    if not seen.is_replaced:
+        return step
+    return Step(Action.UNTAG if order.is_void or not order.in_doubt else Action.FIND)
 
 
 def refused_since(

@@ -395,11 +395,13 @@ class Reader(_Parts):
 
     def _order(self, node: Node | None, claim: Claim) -> Order:
         is_needed = node is not None or claim.node == POOL
+        waits, ordering = self._memory.waits, (claim.uid, Action.ALLOCATE)
         return Order(
             age=(self._clocks.now() - claim.asked).total_seconds(),
             outdated=is_needed and claim.terms != terms_for(node, self._settings()),
             in_doubt=claim.token not in self._claims.unsent,
             refused=claim.token in self._claims.refused,
+            put_off=waits.times(*ordering) > 0 and not waits.left(*ordering, ""),
             exhausted=claim.token in self._claims.exhausted,
             tagged=self._cloud.has_tags(self._order_for(claim).tags.items()),
         )
@@ -557,7 +559,7 @@ class Actions(_Parts):
     def _forget(self, snapshot: Snapshot, step: Step) -> None:
         claim, seen = present(snapshot.claim), snapshot.seen
         has_tags_left = seen.address is GONE and step.action is Action.FORGET
-        if not (claim.ours and (seen.is_replaced or has_tags_left)):
+        if not (claim.address and claim.ours and (seen.is_replaced or has_tags_left)):
             self._claims.drop(snapshot.uid)
         else:  # it would cost, or keep its tags, and be no orphan while its node is there
             rest = replace(claim, uid=f"{ORPHAN}{claim.address}", node=POOL, instance=POOL, labels={})
@@ -594,6 +596,9 @@ class Actions(_Parts):
         try:
             return self._send_order(snapshot)
         except (CloudError, RetryAfter) as error:
+            waits, ordering = self._memory.waits, (snapshot.uid, Action.ALLOCATE)
+            if isinstance(error, RetryAfter) and not waits.left(*ordering, ""):
+                waits.again(*ordering)
             cause = error.cause if isinstance(error, RetryAfter) else error
             by_quota = isinstance(cause, QuotaExceeded) and cause.code != NO_BALANCE
             self._note_refusal(snapshot, by_quota=by_quota)

@@ -103,15 +103,16 @@ LAG = 60.0
 class Order:
     """*age* is in seconds since the order was meant to go out; *in_doubt*: it may have reached the cloud.
 
-    *refused*: the cloud will not take it any more; *outdated*: other terms are wanted by now; *exhausted*: a quota has
-    been used up for long; *tagged*: its tags exist. By its name was *found* an address, or for so many seconds
-    *nothing*; both are None before a look.
+    *refused*: the cloud will not take it any more; *outdated*: other terms are wanted by now; *put_off*: a quota or a
+    policy has refused it for a while; *exhausted*: a quota has been used up for long; *tagged*: its tags exist. By its
+    name was *found* an address, or for so many seconds *nothing*; both are None before a look.
     """
 
     age: float = 0.0
     in_doubt: bool = True
     refused: bool = False
     outdated: bool = False
+    put_off: bool = False
     exhausted: bool = False
     tagged: bool = False
     found: Address | None = None
