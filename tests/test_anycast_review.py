@@ -452,3 +452,16 @@ def test_an_address_that_a_user_binds_while_a_quota_refuses_is_adopted(dies: boo
 
     assert lab.node().metadata.annotations[ADDRESS_ID] == theirs
     assert not lab.tag_values("aia-node-name")
+
+
+def test_an_order_in_doubt_is_not_mistaken_for_an_earlier_one_that_the_node_gave_up() -> None:
+    lab = open_lab("n1", "n2")
+    (first,) = lab.on("n1")
+    lab.knobs.lost, lab.knobs.faulty_actions = 1.0, ["AllocateAddresses"]
+    lab.world.alter(first.id, instance_id="ins-9")
+    lab.run(lambda: len(lab.elastic()) == 3, 600, "another is ordered")
+    lab.world.alter(first.id, status="UNBIND", instance_id="")
+    lab.run(lab.is_open, 900, "found by its name")
+
+    claimed = {each.address for each in lab.claims.claims.values()}
+    assert claimed == {each.id for each in lab.elastic()} - {first.id}

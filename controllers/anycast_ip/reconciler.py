@@ -415,11 +415,16 @@ class Reader(_Parts):
         return Seen(listed) if listed and is_right else Seen()
 
     def _looked_up(self, order: Order, claim: Claim) -> Order:
-        """By its name."""
-        for address in self._cloud.named(claim.name):
-            is_mine = address.tags.get(NODE_INSTANCE) == claim.instance
-            if is_mine and bound_to(address) in ("", claim.instance) and not self._claims.having(address.id):
-                return dataclasses.replace(order, found=address)
+        """By its name: if there are several, not what an earlier order brought, and was given up."""
+        mine = [
+            each
+            for each in self._cloud.named(claim.name)
+            if each.tags.get(NODE_INSTANCE) == claim.instance
+            and bound_to(each) in ("", claim.instance)
+            and not self._claims.having(each.id)
+        ]
+        if mine:
+            return dataclasses.replace(order, found=min(mine, key=self._inventory.is_spent))
         waited = self._memory.waits.seconds(claim.uid, Action.FIND, claim.token)
         return dataclasses.replace(order, nothing_for=waited)
 

@@ -116,6 +116,10 @@ class Inventory:
         with self._lock:
             return [each for each in self._by_owner.get(owner, ()) if each.id not in self._spent]
 
+    def is_spent(self, address: Address) -> bool:
+        with self._lock:
+            return address.id in self._spent
+
     def spend(self, address_id: str) -> None:
         if address_id:
             with self._lock:
