@@ -394,3 +394,19 @@ def test_what_is_idle_is_counted_with_its_seconds() -> None:
     assert 90 <= metric("idle_oldest_seconds") <= 130
     assert 190 <= metric("idle_seconds_total") - before <= 210
     assert metric("nodes", state="leaving") == 0
+
+
+def test_the_tags_of_orders_that_were_not_needed_after_all_do_not_add_up() -> None:
+    lab = lab_with(count=1, quota_total=1)
+    lab.opened("n0")
+    for number in range(1, 5):
+        lab.join(f"n{number}")
+        lab.run_for(10)  # its order is refused
+        lab.leave(f"n{number - 1}")
+        lab.run(lab.all_open, 60, "open")
+
+    assert lab.tag_values("aia-node-name") == {"n0", "n4"}
+    lab.settings = SETTINGS
+    lab.leave("n4")
+    lab.run(lab.is_clean, 120, "clean")
+    assert lab.tag_values("aia-node-name") == set()

@@ -551,8 +551,19 @@ class Actions(_Parts):
             self._claims.drop(offer.uid)
 
     def _keep(self, snapshot: Snapshot, step: Step) -> None:
-        claim = self._confirmed(snapshot)
-        self._claims.put(replace(claim, pooled=self._clocks.now(), ip=present(step.address).ip))
+        claim, address = self._confirmed(snapshot), present(step.address)
+        claim = self._without_idle_tags(claim, address)
+        self._claims.put(replace(claim, pooled=self._clocks.now(), ip=address.ip))
+
+    def _without_idle_tags(self, claim: Claim, address: Address) -> Claim:
+        """*claim* without those of orders that were not needed: they would add up from one node to the next."""
+        idle = {
+            tag for tag in claim.tags if tag not in address.tags.items() and not self._is_needed(tag, claim)
+        }
+        with suppress(CloudError, RetryAfter):
+            idle -= self._cloud.delete_tags(claim.uid, sorted(idle)).keys() if idle else set()
+            return replace(claim, tags=tuple(tag for tag in claim.tags if tag not in idle))
+        return claim
 
     def _record(self, snapshot: Snapshot, step: Step) -> None:
         address = present(step.address)
