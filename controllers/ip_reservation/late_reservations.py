@@ -71,7 +71,7 @@ class Departure:
     @property
     def passes_admission(self) -> bool:
         """Whether the pod may be on its way through admission, and its record on its way to us."""
-        return bool(self.ended) or self.pod.terminating or not ends_without_request(self.pod)
+        return bool(self.ended) or self.pod.terminating
 
 
 def ends_without_request(pod: Pod) -> bool:
