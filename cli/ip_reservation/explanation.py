@@ -406,7 +406,7 @@ def _having(inventory: Inventory, ip: str, named: Iterable[str]) -> Sequence[Sto
 
     One that has finished still shows what it had.
     """
-    second = (inventory.pod(*each.split("/")) for each in dict.fromkeys(named) if "/" in each)
+    second = (inventory.pod(*each.split("/", 1)) for each in dict.fromkeys(named) if "/" in each)
     found = inventory.pods(Selection(field_selector=f"status.podIP={ip}")) or filter(None, second)
     return [pod for pod in found if ip in pod.status.addresses and not pod.finished]
 
