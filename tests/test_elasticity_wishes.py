@@ -296,3 +296,14 @@ def test_pods_that_tolerate_super_nodes_count_under_the_cap_until_they_run_elsew
     world.leader.settle()
 
     assert placed(world, third) == "any"
+
+
+def test_pods_that_tolerate_and_ask_for_super_nodes_wait_for_the_cap_while_none_is_open_too() -> None:
+    nodes = sorted_out([node(HOME), super_node(unschedulable=True)])
+    settings = ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1))
+    world = World(settings=settings, nodes=nodes)
+    first, second = world.create(2, n=None, spec=OF_SUPER_NODES | EKLET)
+    world.leader.settle(1)
+
+    assert (placed(world, first), placed(world, second)) == ("any", "")
+    assert world.leader.recorder.reasons == ["NoMatchingSuperNode", "SuperNodeCapReached"]

@@ -231,7 +231,9 @@ class _Planner:
         if not (policy.allowed or pod.tolerates):
             return Placement(Kind.LOCAL, f"{said}: must stay local")
         found = self._super_nodes.objections(pod, bound=True)
-        if found is None or found.rules or not found.misfit:
+        # One that tolerates them goes there, past all caps, as soon as they fit.
+        is_capped = pod.tolerates and self._super_nodes.quota.refusal(pod)
+        if found is None or found.rules or not found.misfit or is_capped:
             return self._sent(pod, said, found)
         kind = Kind.ANY if pod.tolerates else Kind.LOCAL
         return Placement(kind, f"{said}: left to the scheduler, {found.misfit}", "NoMatchingSuperNode")
