@@ -29,6 +29,7 @@ from controllers.elasticity.return_home.workloads import Current, unsettled
 from controllers.elasticity.return_home.workloads import Workload as StoredWorkload
 from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload
 from dev.simulator.models.node_fit import requests_of
+from kube.selectors import REQUIRED
 from tests.elasticity_world import (
     AWAY,
     HOME,
@@ -240,6 +241,18 @@ def test_pods_are_spread_as_they_are_once_the_one_that_returns_has_gone(
 
     room = LocalRoom(nodes, PodIndex.of([local, away]))
     assert room.node_for(request_of(away)) == (HOME if fits else "")
+
+
+@table("zone, fits", {"in its zone": ("ap-guangzhou-3", False), "elsewhere": ("own", True)})
+def test_a_pod_that_keeps_its_like_out_of_its_zone_does_not_return_within_that(zone: str, fits: bool) -> None:
+    """The scheduler refuses its replacement until it has ended, which by then has been allowed on super nodes."""
+    there = raw("web-0")
+    term = {"labelSelector": {"matchLabels": {"pod-template-hash": "1"}}, "topologyKey": ZONE}
+    there["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: [term]}}
+    away = decode_for_return(raw_of(there))
+    nodes = sorted_out([node(HOME, {ZONE: zone}, allocatable={"cpu": "9", "pods": "9"}), super_node()])
+
+    assert LocalRoom(nodes, PodIndex.of([away])).node_for(request_of(away)) == (HOME if fits else "")
 
 
 def test_what_is_reserved_is_taken() -> None:
