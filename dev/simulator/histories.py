@@ -94,7 +94,6 @@ ADMITTED = "ip: deletions at one moment are all admitted"
 IN_FEW, FEW_OBJECTS = "ip: a minute later, reservations are in few objects", 16
 EXHAUSTED = "address: a node that is refused by a quota opens in the end, and stays open"
 FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hour"
-CLAIM = "anycast-ip-"
 CLAIMS_END = "address: each claim of a node that is gone ends"
 SAID_WHEN = "truth: an Event says when an address that is announced will be bound"
 MOVED = "truth: an Event says that a user moved an address"
@@ -315,7 +314,7 @@ def dies_while_releasing(world: World) -> Iterator[float]:
         yield 0.001
     kill_the_leader(world, world.kernel.dice)
     yield 180.0
-    if claims := [named(each) for each in world.api.peek(CONFIG_MAPS) if CLAIM in named(each)]:
+    if claims := world.claims:
         broken(world, CLAIMS_END, f"{', '.join(claims)} is left")
 
 
@@ -578,7 +577,7 @@ def moved_address(world: World) -> Iterator[float]:
     yield 340.0
     leaves(world, "node-2")
     yield 120.0
-    if len(claims := [each for each in world.api.peek(CONFIG_MAPS) if CLAIM in named(each)]) > 1:
+    if len(claims := world.claims) > 1:
         broken(world, CLAIMS_END, f"there are {len(claims)} claims for one node")
     if "AnycastIpMoved" not in events(world):
         broken(world, MOVED, moved.id)

@@ -110,8 +110,8 @@ def graces(spec: Raw) -> float:
 
 
 def is_any_elsewhere(world: World) -> bool:
-    """Or may be, as none is listed."""
-    return bool(world.cloud.other_account.addresses) or not world.cloud.addresses
+    """Whether an address of a claim is in another account, or may be, as none is listed."""
+    return bool(world.claims) and bool(world.cloud.other_account.addresses or not world.cloud.addresses)
 
 
 def start_afresh(world: World, judge: Judge) -> None:

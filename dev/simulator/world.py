@@ -433,6 +433,12 @@ class World:
 
         return raw | {"webhooks": [kept(each) for each in raw["webhooks"]]} if "webhooks" in raw else raw
 
+    @property
+    def claims(self) -> list[str]:
+        """The names of the ConfigMaps of address claims."""
+        names = (each["metadata"]["name"] for each in self.api.peek(CONFIG_MAPS))
+        return [name for name in names if name.startswith("anycast-ip-")]
+
     def promise(self, values: Raw) -> None:
         """From now on, what is promised with these values."""
         self.outside.judge.promise(promises(values, restored=self.is_restored))
