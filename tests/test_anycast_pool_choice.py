@@ -11,7 +11,7 @@ from cloud.types import Address
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_NAME, Claim, lent_claim, renewed, taken
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import adoptable, has_place, in_line, missing
-from controllers.anycast_ip.reconciler import UNPROVEN
+from controllers.anycast_ip.reconciler import AGAIN, ALONE, UNPROVEN
 from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
@@ -217,7 +217,8 @@ def test_a_death_at_any_call_loses_nothing_and_releases_no_lent_address(action: 
             lab.leave(name)
         run_with_deaths(lab, lambda: theirs <= idle(lab) and len(idle(lab)) <= 4, 900, "idle")
     lab.settings = SETTINGS
-    run_with_deaths(lab, lambda: not stored(lab), UNPROVEN + 900, "nothing is left")
+    # Without a node, first an address counts as gone, then its tags; each is looked at again after AGAIN.
+    run_with_deaths(lab, lambda: not stored(lab), UNPROVEN + ALONE + 2 * AGAIN, "nothing is left")
     run_with_deaths(lab, lambda: {each.id for each in lab.elastic()} == theirs, 60, "only theirs")
 
     assert died
