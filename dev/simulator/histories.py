@@ -269,27 +269,27 @@ def wrong_keys_while_releasing(world: World) -> Iterator[float]:
     yield 90.0
 
 
-@history("anycast_ip", nodes=3)
-def wrong_keys_while_untagging(world: World) -> Iterator[float]:
-    """Keys of another account for a minute, once an address is released, leave none of its tags behind."""
+def wrong_keys_once_released(world: World) -> Iterator[float]:
+    """Those of another account, for a minute, when the first of three addresses is released."""
     need_addresses(world)
     yield 60.0
     leaves(world, "node-2")
     while len(world.cloud.addresses) == 3:
         yield 0.005
     world.cloud.use_keys_of_the_other_account(world.kernel.now + 60.0)
+
+
+@history("anycast_ip", nodes=3)
+def wrong_keys_while_untagging(world: World) -> Iterator[float]:
+    """Keys of another account for a minute, once an address is released, leave none of its tags behind."""
+    yield from wrong_keys_once_released(world)
     yield 150.0
 
 
 @history("anycast_ip", nodes=3)
 def right_keys_after_untagging(world: World) -> Iterator[float]:
     """Keys of another account that end right after its answers leave none of the tags that it did not know."""
-    need_addresses(world)
-    yield 60.0
-    leaves(world, "node-2")
-    while len(world.cloud.addresses) == 3:
-        yield 0.005
-    world.cloud.use_keys_of_the_other_account(world.kernel.now + 60.0)
+    yield from wrong_keys_once_released(world)
     asked: list[str] = []
     heard = world.cloud.on_arrival
 
