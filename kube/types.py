@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Annotated, Any, Protocol, TypeVar
@@ -68,6 +68,15 @@ class ObjectMeta(Value, frozen=True):
 
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def after(moment: datetime, seconds: float) -> datetime:
+    """NEVER, if that is beyond all times: the API server stores any number of seconds, and any year."""
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return NEVER
 
 
 class Object(Protocol):

@@ -450,3 +450,12 @@ def test_a_request_counts_from_when_it_is_seen_whatever_the_clock_of_the_webhook
     assert {*here.status[EVICTABLE_NODES]} == {*here.status[DRAIN_REQUESTS]} == {"n1"}
     here.looks(10)
     assert (here.status[EVICTABLE_NODES], here.status[DRAIN_REQUESTS]) == ({}, {})
+
+
+def test_a_request_from_the_end_of_all_times_ends_like_any_other() -> None:
+    here = world()
+    here.raw["status"] = {DRAIN_REQUESTS: {"n1": "9999-12-31T23:59:59Z"}}
+    turns(here)
+    assert marked(here) == {"n1"}
+    here.settle()
+    assert handed(here, DRAIN_REQUESTS) == handed(here) == marked(here) == set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from cli.output import Cell, Document, Part, Report, Table, age, duration, good,
 from cli.session import Commands, Session, pass_session, watch_option
 from controllers.ip_reservation.release_planner import Copy, by_identity, merged
 from kube.errors import AlreadyExists, Conflict, NotFound
+from kube.types import after
 from settings import IPReservationSettings
 
 Unmanaged = tuple[str, IPv4Network | IPv6Network]
@@ -45,7 +46,7 @@ def due(at: datetime, now: datetime) -> str:
 
 def release_at(record: Record, settings: IPReservationSettings) -> datetime | None:
     """None while no end of its pod is stored: it exists, has just gone, or never was."""
-    return record.ended + timedelta(seconds=settings.duration) if record.ended else None
+    return after(record.ended, settings.duration) if record.ended else None
 
 
 def stored_in(segments: Iterable[IPReservation]) -> Iterator[Stored]:

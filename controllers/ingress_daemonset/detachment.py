@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from api.ingress_daemonset.types import (
     time_of,
 )
 from controllers.ingress_daemonset.children import LONG_AGO, Target, Workload, Writes, deployment, target
-from kube.types import Moment, ObjectMeta, Value
+from kube.types import Moment, ObjectMeta, Value, after
 
 Changes = dict[str, str | None]
 NodeChanges = dict[str, Changes]
@@ -158,7 +158,6 @@ def _text(value: object) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
-NEVER = datetime.max.replace(tzinfo=UTC)
 SERVING, REFUSED = 200, 503
 
 
@@ -489,14 +488,6 @@ class Detachment:
     def attach_doubt_ends_at(self) -> datetime | None:
         """When less of it is waited for."""
         return self._after_attachment(self.rolling.confirm_timeout_seconds)
-
-
-def after(moment: datetime, seconds: int) -> datetime:
-    """NEVER, if that is beyond all times: the API server stores any number of seconds as a pod's grace."""
-    try:
-        return moment + timedelta(seconds=seconds)
-    except OverflowError:
-        return NEVER
 
 
 def _lacks(wanted: Annotation | None, mark: Mark | None, annotations: dict[str, str]) -> bool:

@@ -39,7 +39,6 @@ from controllers.ingress_daemonset.detachment import (
     Changes,
     Detachment,
     NodeChanges,
-    after,
     attach_deployment,
     attach_node,
     detach_deployment,
@@ -57,9 +56,9 @@ from controllers.ingress_daemonset.drift import (
     overwrite,
     rewritten,
 )
-from kube.types import rfc3339
+from kube.types import after, rfc3339
 
-LINGER = timedelta(seconds=60)
+LINGER_SECONDS = 60
 """A node stays detached for so long after evictions pass in any case, so that they can be retried."""
 
 
@@ -163,7 +162,7 @@ class NodeRollout(Detachment):
         if self.node.cordoned or self.node.to_be_deleted:
             return False
         name, requested = self.node.name, self.drain_requested
-        return drain_times_out_at(self.resource, name, requested, self.writes) + LINGER <= now
+        return after(drain_times_out_at(self.resource, name, requested, self.writes), LINGER_SECONDS) <= now
 
     def may_evict(self, now: datetime) -> bool:
         """Whether evictions from it may pass; once they may, they do while it stays detached."""

@@ -30,11 +30,10 @@ from api.ingress_daemonset.status import (
 )
 from api.ingress_daemonset.types import NODES, IngressDaemonSet, Metric, Window, share
 from controllers.ingress_daemonset.children import Version, digest, revision_of_template
-from controllers.ingress_daemonset.detachment import after
 from controllers.ingress_daemonset.drift import Drift
 from controllers.ingress_daemonset.nodes import NodeRollout
 from controllers.ingress_daemonset.revisions import Revision, of
-from kube.types import rfc3339
+from kube.types import after, rfc3339
 from settings.windows import closes_at, zone_of
 
 ROLLING = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)

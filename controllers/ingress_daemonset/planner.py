@@ -12,7 +12,7 @@ from api.ingress_daemonset.types import suspended_until
 from controllers.ingress_daemonset.children import Action, change, target
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.nodes import (
-    LINGER,
+    LINGER_SECONDS,
     Clearance,
     NodeRollout,
     drain_times_out_at,
@@ -21,6 +21,7 @@ from controllers.ingress_daemonset.nodes import (
 from controllers.ingress_daemonset.pacing import Query, suspended
 from controllers.ingress_daemonset.rollout import Rollout, Snapshot
 from controllers.ingress_daemonset.status import Unconfirmed, Undrained, status_of, unconfirmed, undrained
+from kube.types import after
 from settings.windows import closes_at
 
 Step = tuple[Action, ...]
@@ -120,7 +121,7 @@ def _drains(rollout: Rollout) -> Iterable[Action]:
     def has_ended(name: str) -> bool:
         if name in by_node:
             return by_node[name].drain_is_over(now)
-        return times_out_at(name) + LINGER <= now
+        return after(times_out_at(name), LINGER_SECONDS) <= now
 
     ended = {name for name in requests if not detaches or has_ended(name)}
     wanted = {name for name, node in by_node.items() if node.may_evict(now)}
@@ -158,7 +159,7 @@ def _requeue_at(rollout: Rollout) -> datetime | None:
     waits = [each.goes_at for each in rollout.departures]
     for name, requested in resource.stored.drain_requests.items():
         times_out_at = drain_times_out_at(resource, name, requested, rollout.writes)
-        waits += [times_out_at, times_out_at + LINGER]
+        waits += [times_out_at, after(times_out_at, LINGER_SECONDS)]
     waits += [failures.ends_at(node) for node in failures.nodes]
     waits.append(suspended_until(resource, now))
     if rollout.canary:

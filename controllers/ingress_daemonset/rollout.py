@@ -29,7 +29,6 @@ from controllers.ingress_daemonset.detachment import (
     BackendsByNode,
     NodeBackends,
     Readings,
-    after,
     attach_node,
     by_load_balancer,
     deployment_mark_of,
@@ -50,6 +49,7 @@ from controllers.ingress_daemonset.pacing import (
     waves_of,
     window_of,
 )
+from kube.types import after
 from settings.windows import closes_at, opens_at
 
 RETURN = 10

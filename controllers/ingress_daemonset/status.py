@@ -37,11 +37,10 @@ from api.ingress_daemonset.status import (
 )
 from api.ingress_daemonset.types import suspended_until
 from controllers.ingress_daemonset.children import LONG_AGO, target
-from controllers.ingress_daemonset.detachment import NEVER, after
 from controllers.ingress_daemonset.nodes import NodeRollout, open_connections, why
 from controllers.ingress_daemonset.pacing import FORMER, LOST, ROLLING, promoted, stored_canary
 from controllers.ingress_daemonset.rollout import Rollout
-from kube.types import Condition, rfc3339
+from kube.types import NEVER, Condition, after, rfc3339
 from settings.windows import end_of
 
 ASSUMED = 30.0
