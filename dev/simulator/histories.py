@@ -26,7 +26,7 @@ from cli.explain.matching import ApiRequest
 from cli.installation import CONFIGURATIONS
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
 from controllers.elasticity.planner import CAPPED
-from dev.judge.edge import DETACHED_BY, EXCLUDED
+from dev.judge.edge import DETACHED_BY, DRAIN, EXCLUDED
 from dev.judge.observation import (
     ADDRESS_READY,
     condition,
@@ -44,7 +44,7 @@ from dev.judge.truth import WaitsSayWhy
 from dev.lab.cloud.values import Address, Target
 from dev.simulator import helm, objects
 from dev.simulator.admission import Away
-from dev.simulator.machines import drain, excuse
+from dev.simulator.machines import check_wait, drain, excuse
 from dev.simulator.memory import remembered
 from dev.simulator.models.calico import POOL, RESERVATIONS
 from dev.simulator.models.cloud import QUOTA
@@ -858,18 +858,22 @@ def evictions_by_two_clocks(world: World) -> Iterator[float]:
 
 @history("ingress_daemonset", nodes=4, lasts=500.0)
 def evictions_beside_a_node_without_pods(world: World) -> Iterator[float]:
-    """No node is detached for an eviction while another one lacks pods."""
+    """No node is detached for an eviction while another one lacks pods, and evictions pass after the timeout."""
     yield 120.0
     lacking, evicted = sorted(edge_pods(world), key=lambda each: each["spec"]["nodeName"])[::3][:2]
-    world.refuse_image("proxy:1", world.kernel.now + 150.0)
+    world.refuse_image("proxy:1", world.kernel.now + 200.0)
     node = lacking["spec"]["nodeName"]
     names = [named(each) for each in edge_pods(world, node)]
     world.outside.disturb(node, *names)
     delete_pods(world, *names)
     yield 60.0
-    for _ in range(12):
+    began = world.kernel.now
+    while world.api.find(PODS, named(evicted), objects.SHOP):
+        if world.kernel.now >= began + DRAIN:
+            world.outside.disturb(named(evicted), evicted["spec"]["nodeName"])
         with suppress(KubeError):
             world.kubectl.evict(named(evicted), objects.SHOP, preconditions={})
+        check_wait(world, named(evicted), world.kernel.now - began)
         yield 5.0
     yield 150.0
 

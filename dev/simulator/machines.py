@@ -238,11 +238,11 @@ def _evict_all(world: World, node: str, pods: dict[str, tuple[str, float]]) -> b
                 if leader != working or not working:
                     pods[metadata["uid"]] = working, world.kernel.now
                 else:
-                    _check_wait(world, metadata["name"], world.kernel.now - since)
+                    check_wait(world, metadata["name"], world.kernel.now - since)
     return bool(left)
 
 
-def _check_wait(world: World, pod: str, seconds: float) -> None:
+def check_wait(world: World, pod: str, seconds: float) -> None:
     """Since the first denial while one leader worked, which counts by its own clock."""
     longest = max(drain_timeout(each) for each in world.api.peek(INGRESS_DAEMONSETS))
     if seconds > longest + SOON + DRAIN_RETRY:
