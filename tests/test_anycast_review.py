@@ -14,6 +14,7 @@ from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import ORPHAN, Claim, claim_for, data, name_of
 from controllers.anycast_ip.sources import ClaimStore
 from dev.lab.cloud import Knobs
+from dev.lab.cloud.world import World
 from kube.errors import AlreadyExists, Conflict, ServerError
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
 from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, open_lab, original, stored
@@ -85,6 +86,23 @@ def test_a_slip_releases_nothing_after_the_labels_of_nodes_were_exchanged() -> N
     assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
     lab.edit("n1", {"metadata": {"labels": {"edge": None}}})
     lab.run(lambda: not lab.elastic() and not lab.claims.claims, 120, "released")
+
+
+def test_keys_of_another_account_close_no_node_of_the_original_and_order_nothing_there() -> None:
+    lab = Lab()
+    for name in ("n1", "n2"):
+        lab.join(name, gated=False)
+        address = lab.add_address(f"ins-{name}", tags=original(name))
+        lab.edit(name, {"metadata": {"annotations": {ADDRESS_ID: address}}})
+    ours, another = lab.world, World(Knobs(instances_exist=False), lab.clock)
+    lab.sender.use(another)
+    lab.run_for(2 * SETTINGS.resync_period)
+    assert [each for each in lab.nodes() if is_tainted(each)] == []
+    assert (another.addresses, lab.recorder.reasons) == ({}, ["FailedAllocateAnycastIp"] * 2)
+
+    lab.sender.use(ours)
+    lab.run(lab.all_open, 400, "proven")
+    assert {each.address for each in lab.claims.claims.values()} == {each.id for each in lab.elastic()}
 
 
 def test_a_slip_releases_no_address_that_is_taken_over() -> None:
