@@ -61,14 +61,11 @@ class Store(Generic[T]):
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content}
         try:
             return self._note(write(body, self.namespace, type=self._type, timeout=self._timeout))
-        except NotFound:
-            if self.known.pop(name, None) is None:
+        except (AlreadyExists, Conflict, NotFound):
+            if self.read(name) or not known:
                 raise
             log.warning("stored state was deleted by another client", name=name)
             return self.write(name, labels, **content)
-        except (AlreadyExists, Conflict):
-            self.read(name)
-            raise
 
     def delete(self, name: str) -> None:
         known = self.known.get(name)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dev.fake_api import FakeAPI, Reply, Request
+from dev.fake_api import FakeAPI, Reply, Request, refusal
 from kube.errors import AlreadyExists, Conflict, Unreachable
 from kube.resources import CONFIG_MAPS
 from kube.store import NotOurs, Store
@@ -75,10 +75,12 @@ def test_a_write_whose_answer_was_lost_is_refused_once_when_it_comes_again(api: 
     assert content(api) == ["2"]
 
 
-def test_what_another_client_deleted_is_created_again(api: FakeAPI) -> None:
+@pytest.mark.parametrize("code", [404, 409], ids=["NotFound", "Conflict, as in Kubernetes 1.30"])
+def test_what_another_client_deleted_is_created_again(api: FakeAPI, code: int) -> None:
     held = store(api)
     put(held, "1")
     api.remove(CONFIG_MAPS, NAME, "drawbridge")
+    api.fault = lambda call: refusal(code, "") if call.method == "PUT" else None
     put(held, "2")
     assert content(api) == ["2"]
 
