@@ -18,6 +18,9 @@ PYTEST := $(ONE_BY_ONE) --numprocesses 4 --dist loadscope
 
 MAKEFLAGS += --jobs=2
 
+# A venv that could not be made whole is made again.
+.DELETE_ON_ERROR:
+
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -79,6 +79,18 @@ def test_the_targets_of_make_exist(file: Path) -> None:
     assert {name for name in called if not re.search(rf"(?m)^{name}:", makefile)} == set()
 
 
+def test_a_venv_that_could_not_be_made_whole_is_made_again(tmp_path: Path) -> None:
+    """As Debian's Python leaves one behind where python3-venv is missing."""
+    fake, venv = tmp_path / "python3", tmp_path / "venv"
+    fake.write_text('#!/bin/sh\n[ "$1" = -c ] || { mkdir -p "$3/bin"; touch "$3/bin/python"; exit 1; }\n')
+    fake.chmod(0o755)
+    made = venv / "bin" / "python"
+    command = ["make", "-C", str(chart.ROOT), f"PYTHON={fake}", f"VENV={venv}", str(made)]
+
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+    assert not made.exists()
+
+
 def test_images_are_built_where_the_builder_runs() -> None:
     """It is made of packages of one release of Debian, and refuses others."""
     [release] = [file for file in WORKFLOWS if file.stem == "release"]
