@@ -18,6 +18,7 @@ from dev.lab import (
     teardown,
     workdir,
 )
+from dev.lab.node import images
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -90,3 +91,20 @@ def test_a_lab_with_a_living_owner_is_not_swept() -> None:
     assert teardown.sweep() == []
     assert workdir.directory("alive").exists()
     os.close(lock)
+
+
+def test_the_archive_of_an_image_comes_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is renamed in its file system, and not copied: the next build takes what is there."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    written: list[Path] = []
+
+    def push(_verb: str, *words: str) -> None:
+        written.append(Path(words[-1].split(":")[1]))
+        written[0].write_text("whole")
+
+    images.home().mkdir(parents=True)
+    (tmp_path / "settings").mkdir()
+    archive = images._archive(push, tmp_path / "settings", "localhost/a:1", "0" * 64)
+    assert (archive.read_text(), written) == ("whole", [archive.with_name("making")])

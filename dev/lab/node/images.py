@@ -154,10 +154,10 @@ def _archive(buildah: Buildah, settings: Path, name: str, identity: str) -> Path
     archive.parent.mkdir(exist_ok=True)
     for earlier in archive.parent.glob(f"{label}-*.tar"):
         earlier.unlink()
-    making = settings / "archive.tar"
+    making = archive.with_name("making")
+    making.unlink(missing_ok=True)  # of a run that was killed
     buildah("push", *_policy(settings), "--quiet", identity, f"docker-archive:{making}:{name}")
-    _run("mv", str(making), str(archive))
-    return archive
+    return making.rename(archive)
 
 
 def _run(*command: str) -> None:
