@@ -148,6 +148,13 @@ def unexpected(*_: object) -> None:
     raise AssertionError("it is built although it is in the cache")
 
 
+def test_what_a_build_that_was_killed_left_behind_is_removed(obtain: Callable[..., Path]) -> None:
+    left = executable(cache.root() / "building-abc" / "kube-apiserver").parent
+
+    assert obtain(program()).read_bytes() == BUILT
+    assert not left.exists()
+
+
 def test_a_download_with_a_wrong_checksum_is_reported_and_never_used(
     obtain: Callable[..., Path], site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 Only modules of Python itself are imported here: programs are built while pip installs the others.
 """
 
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -43,6 +44,7 @@ SELDOM = (
     "crane",
 )
 """Programs of single tests, which labs do not need."""
+BUILDING = "building-"
 DEFAULT = tuple(name for name in programs() if name not in SELDOM)
 
 WAYS_OUT = """\
@@ -91,7 +93,9 @@ class Search:
         """What the programs of one module share is compiled once."""
         for _, group in groupby(list(self.missing), lambda each: each.module):
             together = list(group)
-            with tempfile.TemporaryDirectory(prefix="building-", dir=cache.root()) as directory:
+            for abandoned in cache.root().glob(f"{BUILDING}*"):
+                shutil.rmtree(abandoned)
+            with tempfile.TemporaryDirectory(prefix=BUILDING, dir=cache.root()) as directory:
                 try:
                     build(together, Path(directory))
                 except Unavailable as reason:
