@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from certs.issue import Pair, new_ca, new_leaf
+from dev.lab.direct import urlopen
 from dev.lab.waiting import stretch
 from tests.sockets import free_ports
 
@@ -229,7 +229,7 @@ def configure(directory: Path, **webhook: object) -> Configured:
 def get(port: int, path: str) -> tuple[int, str]:
     """Status and text of a plain GET."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:

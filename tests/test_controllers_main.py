@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ import structlog
 import features
 from controllers.__main__ import main
 from dev.fake_api import FakeAPI
+from dev.lab.direct import urlopen
 from dev.lab.waiting import stretch, until
 from settings import Settings
 from tests.misbehaving_server import Server, serving
@@ -66,7 +66,7 @@ class Program:
         )
 
     def get(self, port: int, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
             text: str = response.read().decode()
             return text
 

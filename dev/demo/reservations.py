@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from calico.segment import IPReservation
 from dev.demo.stage import HERE, SECONDS, Stage, is_ready, restarts
 from dev.judge import reservation
+from dev.lab.direct import urlopen
 from dev.lab.errors import LabError
 from dev.lab.install import NAMESPACE as DRAWBRIDGE
 from dev.lab.killing import kill_pod
@@ -158,9 +158,8 @@ def _processes(stage: Stage) -> set[tuple[str, int]]:
 
 def _is_in_force(stage: Stage) -> bool:
     """Whether the leader's metrics show it."""
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     for pod in stage.programs("controllers"):
-        with direct.open(f"http://{pod['status']['podIP']}:8080/metrics", timeout=SECONDS) as answer:
+        with urlopen(f"http://{pod['status']['podIP']}:8080/metrics", timeout=SECONDS) as answer:
             if f"\nip_reserve_count_max {MOST}.0\n" in answer.read().decode():
                 return True
     return False

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 import yaml
 
 from dev.lab import processes
+from dev.lab.direct import urlopen
 from dev.lab.nodes import move
 from dev.lab.policy.mutations import without_policy
 from dev.lab.repository import ROOT
@@ -30,7 +30,6 @@ from kube.resources import DAEMON_SETS
 Raw = dict[str, Any]
 ANSWER_SECONDS = 30
 _NUMBERS = itertools.count()
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Checker:
     def ask(self, path: str = "/healthz") -> Answer:
         """OSError when nothing listens there."""
         try:
-            with _DIRECT.open(self.url + path, timeout=ANSWER_SECONDS) as answer:
+            with urlopen(self.url + path, timeout=ANSWER_SECONDS) as answer:
                 return Answer(answer.status, answer.read().decode(), datetime.now(UTC))
         except urllib.error.HTTPError as refusal:
             with refusal:

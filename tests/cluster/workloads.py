@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +13,7 @@ import msgspec
 
 from calico.segment import IPReservation, Record
 from dev.lab import install
+from dev.lab.direct import urlopen
 from dev.lab.session import Lab
 from kube.client import Client, Resource
 from kube.errors import ApiError
@@ -225,7 +225,7 @@ def _settling(lab: Lab) -> str:
 
 
 def _scrape(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}:8080/metrics", timeout=SECONDS) as answer:
+    with urlopen(f"http://{address}:8080/metrics", timeout=SECONDS) as answer:
         return str(answer.read().decode())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,6 +11,7 @@ from dev.bench import cluster
 from dev.bench.arithmetic import Samples, growth, samples, total
 from dev.bench.cluster import DISPATCHED, REQUESTS, Counted, awaited_leader, counters
 from dev.bench.processes import Usage
+from dev.lab.direct import urlopen
 from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.session import Lab
 from kube.resources import PODS
@@ -80,5 +80,5 @@ def usage(lab: Lab) -> dict[str, Usage]:
 
 def _leader_samples(lab: Lab) -> dict[str, float]:
     address = lab.client.get(PODS, awaited_leader(lab), NAMESPACE)["status"]["podIP"]
-    with urllib.request.urlopen(f"http://{address}:{METRICS_PORT}/metrics", timeout=10) as answer:
+    with urlopen(f"http://{address}:{METRICS_PORT}/metrics", timeout=10) as answer:
         return samples(answer.read(), f"{PLAN}_count", f"{PLAN}_sum", WRITES)

@@ -15,7 +15,6 @@ from io import StringIO
 from pathlib import Path
 from statistics import median
 from typing import Any
-from urllib.request import urlopen
 
 import msgspec
 
@@ -23,6 +22,7 @@ from certs.issue import new_ca, new_leaf
 from dev.bench import processes
 from dev.bench.processes import MIB
 from dev.bench.report import Figure, figure
+from dev.lab.direct import urlopen
 from dev.lab.repository import ROOT
 from dev.lab.slots import free_ports
 from dev.lab.waiting import until
