@@ -25,6 +25,7 @@ from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, n
 from cli.explain.matching import ApiRequest
 from cli.installation import CONFIGURATIONS
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
+from controllers.elasticity.eligibility import CLAIMS
 from controllers.elasticity.planner import CAPPED
 from dev.judge.edge import DETACHED_BY, DRAIN, EXCLUDED
 from dev.judge.observation import (
@@ -102,7 +103,7 @@ KNOWN = "address: a pod that waits for the address of its node has it"
 KEPT_OPEN = "address: a node that was open with its address stays so"
 HOME = "placement: pods that went away because local nodes were full return when they have room"
 STAYS = "placement: no pod goes home where none like it fits"
-SAID = "truth: a pod that waits for a leader, or for the cap, says so by an Event"
+SAID = "truth: a pod that waits says for what by an Event"
 GO_ON = "leadership: nothing stops the other features"
 FORGED, FEW_FORGED = "ip: reviews that no API server sent hold few addresses", 40
 CLOSED, WINDOW = "Sat", "edge: no pod is replaced while the window is closed"
@@ -1950,6 +1951,20 @@ def no_leader(world: World) -> Iterator[float]:
     }
     if silent := gated - said:
         broken(world, SAID, f"no Event of {', '.join(sorted(silent))}")
+
+
+@history("elasticity", nodes=3)
+def volumes_that_cannot_be_read(world: World) -> Iterator[float]:
+    """A pod whose volumes cannot be read yet says that it waits for them."""
+    world.refuse(CLAIMS, "drawbridge-controllers", world.kernel.now + 40.0, "GET")
+    about = {"name": "stores", "namespace": objects.SHOP, "annotations": {LOCAL_REPLICAS: "0"}}
+    pod = objects.template("bare", "web:1", "100m")
+    pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    world.kubectl_create(PODS, {**pod, "metadata": {**pod["metadata"], **about}})
+    yield 30.0
+    said = [each["message"] for each in world.api.peek(EVENTS) if each["involvedObject"]["name"] == "stores"]
+    if not any("volumes" in each for each in said):
+        broken(world, SAID, f"stores says {said}")
 
 
 @history("elasticity", nodes=3, lasts=400.0, values={"elasticity": {"maxSuperPods": {"total": 3}}})
