@@ -88,6 +88,19 @@ def test_a_slip_releases_nothing_after_the_labels_of_nodes_were_exchanged() -> N
     lab.run(lambda: not lab.elastic() and not lab.claims.claims, 120, "released")
 
 
+def test_a_node_without_a_claim_is_open_while_its_instance_is_not_known() -> None:
+    """As in a copy of a control plane, whose former nodes are still listed."""
+    lab = Lab(Knobs(**PLENTY, instances_exist=False))
+    lab.join("n1", gated=False)
+    lab.edit("n1", {"metadata": {"annotations": {ADDRESS_ID: "eip-old"}}})
+    lab.join("n2")
+    lab.world.add_instance("ins-n2")
+    lab.run_for(400)
+
+    assert not is_tainted(lab.node("n1"))
+    assert [each.instance_id for each in lab.elastic()] == ["ins-n2"]
+
+
 def test_keys_of_another_account_close_no_node_of_the_original_and_order_nothing_there() -> None:
     lab = Lab()
     for name in ("n1", "n2"):

@@ -252,10 +252,10 @@ class _Parts:
         self._sources, self._settings, self._clocks = sources, sources.settings, sources.clocks
         self._memory, self._cloud = memory, cloud
 
-    def _is_our_account(self, instance: str) -> bool | None:
-        """Whether the keys and the region show *instance*, or another of the cluster; None where no node names one."""
+    def _is_our_account(self, claim: Claim) -> bool | None:
+        """Whether the keys and the region show an instance of the cluster; None where no node names one."""
         witnesses = list(islice(filter(None, map(instance_of, self._nodes.list())), WITNESSES))
-        own = () if instance == POOL else (instance,)
+        own = () if claim.instance == POOL else (claim.instance,)
         if any(state is not None for state in self._cloud.instance_states(dict.fromkeys((*own, *witnesses)))):
             return True
         return False if witnesses else None
@@ -319,10 +319,8 @@ class Reader(_Parts):
         if action is Action.LOOK and snapshot.node:
             instance = claim.instance if claim else instance_of(snapshot.node)
             found = self._cloud.addresses_on(instance)
-            shown = snapshot.node.metadata.annotations.get(ADDRESS_ID)
-            # An open node whose address no claim has, as one of the original, is not closed for a slip in the settings.
-            if shown and not (found or claim or is_tainted(snapshot.node) or self._is_our_account(instance)):
-                raise _not_believed(shown)
+            if not (found or claim or is_tainted(snapshot.node)):
+                self._believe_empty(instance, snapshot.node)
             owners = (self._user_of(each.id) for each in found if bound_to(each))
             owner = next((each.node for each in owners if each), "")
             is_replaced = claim is not None and any(map(self._is_unclaimed, found))
@@ -336,6 +334,13 @@ class Reader(_Parts):
         elif claim:
             snapshot = dataclasses.replace(snapshot, seen=self._watch(claim))
         return dataclasses.replace(snapshot, pool=self._pool(snapshot.node, claim))
+
+    def _believe_empty(self, instance: str, node: Node) -> None:
+        """An open node that no claim knows, as one of the original, is not closed where its *instance* is unknown."""
+        if self._cloud.instance_states([instance]) == [None]:
+            shown = node.metadata.annotations.get(ADDRESS_ID, "its address")
+            text = f"neither {shown} nor {instance} is listed: check cloud.region and the keys, or delete the node"
+            raise RetryAfter(NotBelieved(text), AGAIN)
 
     def _related(self, node: Node | None, claim: Claim | None) -> Related:
         related = Related(was_wanted=node is not None and node.metadata.uid in self._nodes.wanted)
@@ -457,18 +462,18 @@ class Reader(_Parts):
         if claim.address in self._inventory.released:
             return GONE
         # One that is lent would be adopted again.
-        if claim.lent and claim.pooled and self._is_our_account(claim.instance) is not False:
+        if claim.lent and claim.pooled and self._is_our_account(claim) is not False:
             return GONE
         missing = self._memory.waits.seconds(claim.uid, Action.WATCH, UNKNOWN.value)
         if missing < ABSENT:
             return UNKNOWN
         if not self._inventory.want_newer(self._memory.waits.now() - missing + ABSENT):
             if self._inventory.error:
-                raise _not_believed(claim.address, self._inventory.error)
+                raise _not_believed(claim, self._inventory.error)
             return UNKNOWN
         if self._is_certain(claim, missing):
             return GONE
-        raise _not_believed(claim.address)
+        raise _not_believed(claim)
 
     def _is_certain(self, claim: Claim, missing: float) -> bool:
         listed = self._inventory.addresses
@@ -478,9 +483,9 @@ class Reader(_Parts):
         if missing < ALONE and not claim.releasing:
             return False
         try:
-            is_ours = self._is_our_account(claim.instance)
+            is_ours = self._is_our_account(claim)
         except (CloudError, RetryAfter) as error:
-            raise _not_believed(claim.address, error) from error
+            raise _not_believed(claim, error) from error
         return bool(is_ours) or (is_ours is None and claim.releasing and missing >= UNPROVEN)
 
     def _runs(self, claim: Claim) -> bool:
@@ -492,9 +497,9 @@ class Reader(_Parts):
         return state is not None and state not in ENDING
 
 
-def _not_believed(address: str, why: Exception | str = "") -> RetryAfter:
+def _not_believed(claim: Claim, why: Exception | str = "") -> RetryAfter:
     error = NotBelieved(
-        f"{address} is not listed, but neither is any other address or instance of the cluster, so it does not"
+        f"{claim.address} is not listed, but neither is any other address or instance of the cluster, so it does not"
         " count as gone: check that cloud.region and the keys are those it was ordered with"
         + (f": {why}" if why else "")
     )
@@ -738,7 +743,7 @@ class Actions(_Parts):
         return 0.0
 
     def _believe_absent(self, claim: Claim, tags: Collection[Tag], waited: float) -> None:
-        is_ours = self._is_our_account(claim.instance)
+        is_ours = self._is_our_account(claim)
         if not (is_ours or (is_ours is None and waited >= ALONE)):
             error = NotBelieved(
                 f"tags {tags} are not there, but neither is any instance of the cluster, so they do not count as"
