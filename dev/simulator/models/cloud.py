@@ -108,6 +108,7 @@ class Cloud:
     def answer(self, api: Api, params: Mapping[str, object], region: str, timeout: float) -> bytes:
         """The answer's body; Unavailable when none arrives within *timeout* seconds."""
         kernel, dice = self._kernel, self._dice
+        world = self.other_account if self.has_keys_of_the_other_account else self.account
         strike = faults.strike(self.knobs, api.action, dice)
         there, back = dice.uniform(0.01, 0.1), dice.uniform(0.01, 0.1) + strike.delay
         kernel.sleep(min(there, timeout))
@@ -118,10 +119,10 @@ class Cloud:
         if strike.kind and (isinstance(failure, Throttled) or not self.knobs.errors_after_commit):
             raise failure
         if api.action in CHANGES and faults.hits(dice, self._late):
-            self._carry_out_late(api, params, region, timeout - there)
+            self._carry_out_late(world, api, params, region, timeout - there)
             kernel.sleep(timeout - there)
             raise Unavailable("Network", "timed out", action=api.action)
-        body, outcome = self._carried_out(api, params, region)
+        body, outcome = self._carried_out(world, api, params, region)
         self.on_arrival(kernel.process, api.action, params, outcome)
         if api.action in CHANGES:
             self.on_change()
@@ -132,19 +133,23 @@ class Cloud:
             raise Unavailable("Lost", "no answer", action=api.action)
         return body
 
-    def _carry_out_late(self, api: Api, params: Mapping[str, object], region: str, timeout: float) -> None:
+    def _carry_out_late(
+        self, world: World, api: Api, params: Mapping[str, object], region: str, timeout: float
+    ) -> None:
         """Whatever becomes of the process that asked, for which *timeout* is left."""
         after = self._dice.uniform(0.9 * timeout, timeout + self._latest)
         process = self._kernel.process if after <= timeout else None
 
         def arrive() -> None:
-            _, outcome = self._carried_out(api, params, region)
+            _, outcome = self._carried_out(world, api, params, region)
             self.on_arrival(process, api.action, params, outcome)
 
         self._kernel.spawn(arrive, f"late {api.action}", self._kernel.system, after)
 
-    def _carried_out(self, api: Api, params: Mapping[str, object], region: str) -> tuple[bytes, str]:
-        world = self.other_account if self.has_keys_of_the_other_account else self.account
+    def _carried_out(
+        self, world: World, api: Api, params: Mapping[str, object], region: str
+    ) -> tuple[bytes, str]:
+        """In *world*, the account whose keys signed the request."""
         service = api.service
         try:
             policy.check_action(world, api.action)
