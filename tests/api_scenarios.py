@@ -201,6 +201,14 @@ GATED = {
         "automountServiceAccountToken": False,
     }
 }
+PLACED = {
+    "spec": {
+        "containers": [CONTAINER],
+        "nodeName": "n",
+        "automountServiceAccountToken": False,
+        "tolerations": [{"operator": "Exists"}],
+    }
+}
 UNSCHEDULED = {**GATED["spec"], "schedulingGates": None, "schedulerName": "nobody"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -297,6 +305,8 @@ SCENARIOS: dict[str, list[Step]] = {
         delete(CONFIG_MAPS, {"preconditions": {"resourceVersion": "1"}}),
         delete(CONFIG_MAPS),
         delete(CONFIG_MAPS),
+        replace(CONFIG_MAPS, lambda raw: raw.update(data={"x": "y"})),
+        replace(CONFIG_MAPS, lambda raw: raw["metadata"].pop("uid")),
     ],
     "JSON patches apply whole or not at all": [
         create(CONFIG_MAPS, {"data": {"a": "b"}}),
@@ -357,20 +367,26 @@ SCENARIOS: dict[str, list[Step]] = {
         delete(PODS),
         get(PODS),
         create(PODS, {"spec": {**GATED["spec"], "nodeName": "n"}}, "b"),
-        create(
-            PODS,
-            {
-                "spec": {
-                    "containers": [CONTAINER],
-                    "nodeName": "n",
-                    "automountServiceAccountToken": False,
-                    "tolerations": [{"operator": "Exists"}],
-                }
-            },
-            "c",
-        ),
+    ],
+    "a pod on a node ends within its grace period": [
+        create(PODS, PLACED),
+        delete(PODS),
+        delete(PODS, {"gracePeriodSeconds": 60}),
+        delete(PODS, {"gracePeriodSeconds": 0}),
+        get(PODS),
+        create(PODS, PLACED, "b"),
+        delete(PODS, {"gracePeriodSeconds": 60}, "b"),
+        delete(PODS, None, "b"),
+        status(PODS, {"status": {"phase": "Succeeded"}}, "b"),
+        delete(PODS, None, "b"),
+        delete(PODS, {"gracePeriodSeconds": 20}, "b"),
+        delete(PODS, {"gracePeriodSeconds": 0}, "b"),
+        get(PODS, "b"),
+        create(PODS, {**PLACED, "metadata": {"finalizers": ["example.com/a"]}}, "c"),
         delete(PODS, None, "c"),
-        delete(PODS, {"gracePeriodSeconds": 60}, "c"),
+        patch(PODS, {"metadata": {"finalizers": None}}, "c"),
+        get(PODS, "c"),
+        patch(PODS, {"metadata": {"finalizers": ["example.com/a"]}}, "c"),
         delete(PODS, {"gracePeriodSeconds": 0}, "c"),
         get(PODS, "c"),
     ],

@@ -14,7 +14,7 @@ from dev.fake_api.server import NAMESPACES
 from kube.client import Client
 from kube.errors import Expired, event_error
 from kube.resources import Selection
-from tests.api_scenarios import CONFIG_MAPS, DEPLOYMENTS, NODES, SCENARIOS, run, workload
+from tests.api_scenarios import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, SCENARIOS, run, workload
 from tests.misbehaving_server import serving
 
 
@@ -106,6 +106,16 @@ def test_mutating_hooks_change_what_is_stored_but_not_a_status(api: FakeAPI, cli
 
     client.patch(DEPLOYMENTS.sub("status"), "a", {"status": {"replicas": 1}}, "edge")
     assert len(api.get(DEPLOYMENTS, "a", "edge")["spec"]["template"]["spec"]["tolerations"]) == 2
+
+
+def test_no_hook_is_asked_about_a_pod_that_ends_already_and_not_sooner(api: FakeAPI, client: Client) -> None:
+    asked = []
+    api.put(PODS, {"metadata": {"name": "a", "namespace": "edge"}, "spec": {"nodeName": "n"}})
+    api.validate(PODS, asked.append)
+    for seconds in (30, None, 40, 20, 0):
+        client.delete(PODS, "a", "edge", grace_seconds=seconds)
+
+    assert len(asked) == 3
 
 
 def test_each_field_belongs_to_the_manager_that_wrote_it_last(api: FakeAPI) -> None:

@@ -527,7 +527,9 @@ class FakeAPI:
                 )
         grace = options.get("gracePeriodSeconds", call.query.get("gracePeriodSeconds"))
         write = _write_of(call, kind, key)
-        write = _Write(**{**vars(write), "dry_run": write.dry_run or options.get("dryRun") == ["All"]})
+        write = replace(write, dry_run=write.dry_run or options.get("dryRun") == ["All"])
+        if self._grace(kind, held.raw, grace) is None:
+            return Reply(200, held.encoded)
         self._review(Review("DELETE", write.kind.resource, held.raw, None, "", write.dry_run, write.manager))
         return self._remove(write, held, grace)
 
@@ -537,6 +539,8 @@ class FakeAPI:
         if write.key[0] == NAMESPACES:
             return self._terminate(write, held)
         seconds = self._grace(write.kind, held.raw, grace)
+        if seconds is None:
+            return Reply(200, held.encoded)
         stays = bool(metadata.get("finalizers") or seconds)
         if stays or graceful:
             held = self._marked(write, held, seconds)
@@ -558,11 +562,14 @@ class FakeAPI:
             marks["generation"] = metadata["generation"] + 1
         return self._stored(write, held, {**held.raw, "metadata": {**metadata, **marks}})
 
-    def _grace(self, kind: Kind, raw: Raw, wanted: Any) -> int:
-        """Pods that a kubelet has, or may have, end gracefully."""
-        if not kind.graceful or not raw["spec"].get("nodeName") or raw["metadata"].get("finalizers"):
+    def _grace(self, kind: Kind, raw: Raw, wanted: Any) -> int | None:
+        """Pods that a kubelet has, or may have, end gracefully; None when one ends already, and not sooner for this."""
+        if not kind.graceful:
             return 0
-        if raw.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        if left := raw["metadata"].get("deletionGracePeriodSeconds"):
+            return None if wanted is None or int(wanted) >= left else int(wanted)
+        is_over = raw.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if is_over or not raw["spec"].get("nodeName") or "deletionTimestamp" in raw["metadata"]:
             return 0
         return int(
             raw["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE) if wanted is None else wanted
