@@ -82,6 +82,11 @@ def bind(name: str = "a", **fields: object) -> Step:
     return Step("POST", PODS, name, {"apiVersion": "v1", "kind": "Binding", **fields}, subresource="binding")
 
 
+def evict(name: str = "a", **options: object) -> Step:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "deleteOptions": options}
+    return Step("POST", PODS, name, body, subresource="eviction")
+
+
 def delete(resource: Resource, body: Any = None, name: str = "a") -> Step:
     return Step("DELETE", resource, name, body)
 
@@ -330,6 +335,20 @@ SCENARIOS: dict[str, list[Step]] = {
         bind(metadata={"annotations": {"a": "c", "d": "e"}}, target={"kind": "Node", "name": "n"}),
         patch(PODS, {"metadata": {"labels": {"f": "g"}}}),
         bind(target={"kind": "Node", "name": "m"}),
+    ],
+    "an eviction says so on the pod, and deletes it": [
+        create(PODS, PLACED),
+        status(PODS, {"status": {"phase": "Running"}}),
+        evict(preconditions={"uid": "other"}),
+        evict(preconditions={"resourceVersion": "1"}),
+        evict(),
+        get(PODS),
+        evict(),
+        delete(PODS, {"gracePeriodSeconds": 0}),
+        evict(),
+        create(PODS, GATED, "b"),
+        evict("b"),
+        get(PODS, "b"),
     ],
     "finalizers hold an object until they are gone": [
         create(CONFIG_MAPS, {"metadata": {"finalizers": ["example.com/a"]}}),

@@ -38,6 +38,13 @@ WATCH_POLL = 0.05
 BOOKMARKS = 60.0
 """Seconds between two bookmarks of a watch, as kube-apiserver's."""
 STRICT = "Strict"
+SCHEDULED = {"type": "PodScheduled", "status": "True"}
+EVICTED = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
 OWN = "fake-api"
 """The field manager of what the server makes itself."""
 
@@ -597,6 +604,9 @@ class FakeAPI:
                 raise self._conflict(write.key, what)
         if why := self.held_back(held.raw):
             raise Refused(429, "TooManyRequests", why, retry_after=10)
+        self._check_unmoved(held, write.key)
+        if not write.dry_run:
+            held = self._with_condition(replace(write, subresource="status"), held, held.raw, EVICTED)
         self._remove(write, held, options.get("gracePeriodSeconds"))
         return Reply(201, b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
 
@@ -617,14 +627,14 @@ class FakeAPI:
         change: Raw = {"spec": {"nodeName": binding["target"]["name"]}}
         if annotations := binding["metadata"].get("annotations"):
             change["metadata"] = {"annotations": annotations}
-        new = merged(held.raw, change)
-        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
-        scheduled["lastTransitionTime"] = _time(self.now())
-        status = new.get("status", {})
-        others = [each for each in status.get("conditions", ()) if each["type"] != "PodScheduled"]
-        new["status"] = {**status, "conditions": [*others, scheduled]}
-        self._stored(write, held, new)
+        self._with_condition(write, held, merged(held.raw, change), SCHEDULED)
         return Reply(201, b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
+
+    def _with_condition(self, write: _Write, held: Stored, pod: Raw, condition: Raw) -> Stored:
+        condition = {**condition, "lastProbeTime": None, "lastTransitionTime": _time(self.now())}
+        status = pod.get("status", {})
+        others = [each for each in status.get("conditions", ()) if each["type"] != condition["type"]]
+        return self._stored(write, held, {**pod, "status": {**status, "conditions": [*others, condition]}})
 
     # Parts of a write.
 
