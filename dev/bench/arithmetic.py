@@ -1,9 +1,8 @@
-"""What is counted by others becomes figures: growth of counters, and quantiles of a histogram's buckets."""
+"""What is counted by others becomes figures: growth and sums of counters."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 
 Samples = Mapping[str, float]
@@ -30,16 +29,6 @@ def total(given: Samples, metric: str, /, **labels: str) -> float:
     return sum(
         value for key, value in given.items() if _is(key, metric) and labels.items() <= _labels(key).items()
     )
-
-
-def buckets(given: Samples, metric: str, /, **labels: str) -> dict[float, float]:
-    """How many observations of the histogram *metric* were not above each bound, over all that have *labels*."""
-    found: Counter[float] = Counter()
-    for key, value in given.items():
-        of_key = _labels(key)
-        if _is(key, f"{metric}_bucket") and labels.items() <= of_key.items():
-            found[float(of_key["le"])] += value  # type: ignore[assignment]  # counts are floats here
-    return dict(found)
 
 
 def _is(key: str, name: str) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Raw = dict[str, Any]
-NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 KEY = re.compile(r"([-a-z0-9.]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 LONGEST_LABEL, LONGEST_NAME = 63, 253

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,9 +106,6 @@ class Storage:
     def forget(self) -> None:
         """Compact: a watch from before the present version has to begin again with a list."""
         self.compacted = self.version
-
-    def keys(self, resource: Resource) -> Iterator[tuple[str, str]]:
-        return iter(self._objects.get(resource, {}))
 
     def _record(self, key: Key, old: Stored | None, new: Stored | None) -> None:
         change = Change(self.version, key, old, new)

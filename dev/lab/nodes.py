@@ -26,18 +26,17 @@ LAST = POD_ADDRESSES.num_addresses // PODS_PER_NODE - 1
 CLOUD_ADDRESSES = ip_network("127.33.0.0/16")
 ZONE = "100003"
 NOT_READY = "node.kubernetes.io/not-ready"
-DEFAULT_CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110"}
+CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 
 
-def kwok_node(number: int, capacity: dict[str, str] | None = None) -> dict[str, Any]:
-    """Node ``kwok-<number>`` as kwok takes it into its care, *capacity* (cpu, memory, pods) over the default.
+def kwok_node(number: int) -> dict[str, Any]:
+    """Node ``kwok-<number>`` as kwok takes it into its care.
 
     In place of Calico, kwok gives the pods their addresses. It knows no reservations, but it never gives an
     address twice that lies outside of its node's range: so the range is of one address, and all others do.
     """
     pod_range = f"{POD_ADDRESSES[number * PODS_PER_NODE]}/32"
     name = f"kwok-{number}"
-    resources = {**DEFAULT_CAPACITY, **(capacity or {})}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -55,8 +54,8 @@ def kwok_node(number: int, capacity: dict[str, str] | None = None) -> dict[str, 
         "spec": {"podCIDR": pod_range, "podCIDRs": [pod_range]},
         "status": {
             "addresses": [{"type": "InternalIP", "address": str(ADDRESSES[number + 1])}],
-            "capacity": resources,
-            "allocatable": resources,
+            "capacity": dict(CAPACITY),
+            "allocatable": dict(CAPACITY),
         },
     }
 
@@ -125,9 +124,7 @@ def _takes_pods(client: Client, name: str) -> bool:
     return conditions.get("Ready") == "True" and NOT_READY not in taints
 
 
-def create_kwok_nodes(
-    client: Client, count: int, *, first: int = 0, capacity: dict[str, str] | None = None
-) -> None:
+def create_kwok_nodes(client: Client, count: int, *, first: int = 0) -> None:
     """Add nodes ``kwok-<first>`` and on."""
     for number in range(first, first + count):
-        client.create(NODES, kwok_node(number, capacity))
+        client.create(NODES, kwok_node(number))

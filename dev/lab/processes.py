@@ -46,7 +46,7 @@ def has_mark(pid: int, directory: Path) -> bool:
     return variable(pid, MARK) == str(directory)
 
 
-def kill_marked(directory: Path, seconds: float = 10) -> None:
+def kill_marked(directory: Path) -> None:
     """Kill all marked processes, and those that they start meanwhile, until none is left."""
 
     def none_left() -> bool:
@@ -55,7 +55,7 @@ def kill_marked(directory: Path, seconds: float = 10) -> None:
             send(pid, signal.SIGKILL)
         return not alive
 
-    until(none_left, seconds, f"the processes of {directory} to end")
+    until(none_left, what=f"the processes of {directory} to end")
 
 
 def send(pid: int, number: signal.Signals) -> None:
