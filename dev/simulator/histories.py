@@ -424,6 +424,23 @@ def opened_by_the_original(world: World) -> Iterator[float]:
 
 
 @history("anycast_ip", nodes=2)
+def has_two_addresses(world: World) -> Iterator[float]:
+    """Of two addresses on a machine, its node adopts the one that was ordered for it, and gives that back."""
+    need_addresses(world)
+    yield 60.0
+    tags = {**world.cloud.addresses[0].tags, NODE_NAME: "node-9", NODE_INSTANCE: "ins-00000009"}
+    bound = {"status": "BIND", "instance_id": "ins-00000009"}
+    world.cloud.account.add_address(type="AnycastEIP", **bound)  # of another interface, say
+    world.cloud.account.add_address(type="AnycastEIP", tags=tags, **bound)
+    kill_the_leader(world, world.kernel.dice)  # the next one lists the addresses before it sees the node
+    yield 60.0
+    world.kubectl_create(NODES, objects.node("node-9", 9, {NEED_LABEL: "true"}))
+    yield 60.0
+    leaves(world, "node-9")
+    yield 60.0
+
+
+@history("anycast_ip", nodes=2)
 def copied_node(world: World) -> Iterator[float]:
     """A second Node of a machine that comes open, as a copy of the first one, is closed."""
     need_addresses(world)
