@@ -250,6 +250,7 @@ def served(at: float, trusted: bytes) -> Observation:
 
 SUPER = node("eklet", super_node=True)
 TWO = tuple(pod(each, "eklet") for each in "ab")
+PAID = pod("paid", "eklet")
 KEPT_OFF = pod("a", "")
 NOT_SUPER = {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": ["eklet"]}
 REQUIRED = {"nodeSelectorTerms": [{"matchExpressions": [NOT_SUPER]}]}
@@ -527,7 +528,11 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
 }  # fmt: skip
 
-BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
+BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation | History]] = {
+    "a pod that tolerates super nodes is kept off while the cap has room": (
+        lambda: placement.NoneWaitsForRoom(1),
+        [see(0, SUPER), see(100, SUPER, pods=(KEPT_OFF,))],
+    ),
     "a node is open without its address": (address.OpenWithAddress, see(0, needing())),
     "a node with its address is closed": (
         address.OpensInTheEnd,
@@ -623,8 +628,12 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
         [edge_with(0, image="proxy:0"), edge_with(31, node=node("m", **EDGE))],
     ),
     "a pod that tolerates super nodes came while the cap was full": (
-        lambda: placement.NoneWaitsForRoom(3),
-        [see(0, SUPER, pods=(KEPT_OFF,))],
+        lambda: placement.NoneWaitsForRoom(1),
+        [
+            see(0, SUPER, pods=(PAID,)),
+            see(100, SUPER, pods=(PAID, KEPT_OFF)),
+            see(200, SUPER, pods=(KEPT_OFF,)),
+        ],
     ),
     "a person unbinds an address": (
         address.BoundStaysBound,
@@ -860,11 +869,13 @@ def test_a_broken_promise_is_found(what: str) -> None:
 @pytest.mark.parametrize("what", BROKEN_AT_REST)
 def test_a_promise_that_is_broken_at_rest_is_found(what: str) -> None:
     make, seen = BROKEN_AT_REST[what]
+    history = seen if isinstance(seen, list) else [seen]
     judge = Judge([make()])
 
-    judge.look(seen)
+    for each in history:
+        judge.look(each)
     assert not judge.findings
-    judge.rest(seen)
+    judge.rest(history[-1])
 
     assert len(judge.findings) == 1
 

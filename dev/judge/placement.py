@@ -32,6 +32,9 @@ TAKEN = 5.0
 """Seconds for which a pod that has a place under the cap may be on its way to it."""
 FOR_A_NODE = "ingress-daemon-for-node"
 OVER = ("Succeeded", "Failed")
+KEPT_OFF, IN_FORCE = 30.0, 90.0
+"""Seconds around which the cap was full when a pod is kept off for that; and until a new cap is in force everywhere."""
+SUPER_TAINT = "eks.tke.cloud.tencent.com/eklet"
 SUPER_NODES, OPENED = "super nodes", 30.0
 """What others close to pods, and seconds in which a leader sees that they are open again."""
 TWO_LEAD = 30.0
@@ -233,13 +236,34 @@ def _is_kept_off(pod: Raw) -> bool:
 class NoneWaitsForRoom(Invariant):
     """But for those that must be local, and what is for one node: *cap* pods are on super nodes, or these have room.
 
-    One that tolerates super nodes itself, and came while the cap was full, is kept off for good: documented.
+    One that tolerates super nodes itself is kept off for good if it came while the cap was full, those that may get
+    there included, or if no super node had the labels that it requires: documented.
     """
 
     name = "placement: no pod waits for ever where super nodes have room"
+    sees = ("nodes", "pods")
 
     def __init__(self, cap: int | None) -> None:
         self._cap = cap
+        self._since: float | None = None
+        self._full_at = float("-inf")
+        self._kept_off: dict[str, float] = {}
+        """Since when pods are, by uid; and which of them rightly."""
+        self._rightly: set[str] = set()
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        if self._cap is None:
+            return
+        self._since = seen.at if self._since is None else self._since
+        if sum(_is_billed(pod, seen) or _may_be_billed(pod) for pod in seen.pods.values()) >= self._cap:
+            self._full_at = seen.at
+        for uid in [uid for uid, pod in seen.pods.items() if _is_kept_off(pod)]:
+            is_new, at = uid not in self._kept_off, self._kept_off.setdefault(uid, seen.at)
+            was_full = seen.at - at <= KEPT_OFF and seen.at - self._full_at <= KEPT_OFF
+            was_before = at - self._since <= IN_FORCE
+            if was_full or was_before or (is_new and not _is_asked_for(seen.pods[uid], seen)):
+                self._rightly.add(uid)
+        yield from ()
 
     def rest(self, seen: Observation) -> Iterator[str]:
         are_open = any(
@@ -247,16 +271,29 @@ class NoneWaitsForRoom(Invariant):
         )
         if not are_open or _is_full(self._cap, seen):
             return
-        for pod in seen.pods.values():
+        for uid, pod in seen.pods.items():
             waits = not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates")
             if (
                 waits
                 and not is_kept_home(pod)
-                and not (self._cap is not None and _is_kept_off(pod))
+                and uid not in self._rightly
                 and FOR_A_NODE not in labels(pod)
                 and not owner(pod, "DaemonSet")
             ):
                 yield f"{name(pod)}: {condition(pod, 'PodScheduled').get('message', '')}"
+
+
+def _may_be_billed(pod: Raw) -> bool:
+    """Whether it may get to a super node as it is."""
+    is_free = not (pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates") or _is_kept_off(pod))
+    tolerations = pod["spec"].get("tolerations") or ()
+    return is_free and any(each.get("key", SUPER_TAINT) == SUPER_TAINT for each in tolerations)
+
+
+def _is_asked_for(pod: Raw, seen: Observation) -> bool:
+    """Whether a super node has the labels that it requires."""
+    wanted = (pod["spec"].get("nodeSelector") or {}).items()
+    return any(is_super(each) and wanted <= labels(each).items() for each in seen.nodes.values())
 
 
 class RolloutsOfWorkloadsEnd(Invariant):

@@ -2087,6 +2087,22 @@ def all_shapes(world: World) -> Iterator[float]:
     check_places(world, {"web": (2, 4), "called": (0, 1)})
 
 
+@history("elasticity", nodes=3, values={"elasticity": {"maxSuperPods": {"total": 9}}})
+def asks_for_one_super_node(world: World) -> Iterator[float]:
+    """A pod that tolerates super nodes, and asks for one that is closed for a while, is not kept local by a cap."""
+    world.api.put(NODES, objects.super_node("eklet-2", 202))
+    for name in ("node-1", "eklet-1"):
+        world.patch(NODES, name, labels({"disk": "ssd"}) | {"spec": {"unschedulable": True}})
+    yield 5.0
+    tolerates = [{"key": objects.SUPER_TAINT, "operator": "Exists"}]
+    batch = objects.deployment("batch", 1, nodeSelector={"disk": "ssd"}, tolerations=tolerates)
+    world.kubectl_create(DEPLOYMENTS, batch)
+    yield 20.0
+    world.patch(NODES, "eklet-1", {"spec": {"unschedulable": None}})
+    yield 30.0
+    check_places(world, {"batch": (0, 1)})
+
+
 @history("elasticity", nodes=3)
 def agents_beside_super_nodes(world: World) -> Iterator[float]:
     """A DaemonSet that the provider injects has its pod on super nodes, others have none, seen at creation or not."""
