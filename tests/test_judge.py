@@ -528,7 +528,13 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
 }  # fmt: skip
 
+LOCAL_AND_GATED = see(0, node(), SUPER, pods=(PAID, replica("a", gated=True)))
+
 BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation | History]] = {
+    "one of the first N pods is still gated while the cap is full": (
+        lambda: placement.NoneWaitsBehindAGate(1),
+        LOCAL_AND_GATED,
+    ),
     "a pod that tolerates super nodes is kept off while the cap has room": (
         lambda: placement.NoneWaitsForRoom(1),
         [see(0, SUPER), see(100, SUPER, pods=(KEPT_OFF,))],
@@ -603,6 +609,10 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation | History]]
 }  # fmt: skip
 
 GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
+    "a pod beyond the first N is gated while the cap is full": (
+        lambda: placement.NoneWaitsBehindAGate(1),
+        [see(0, node(), SUPER, pods=(PAID, replica("a"), replica("b", gated=True)))],
+    ),
     "an address stays reserved while no leader works": (
         FREED,
         [

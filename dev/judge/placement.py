@@ -209,7 +209,8 @@ def _is_billed(pod: Raw, seen: Observation) -> bool:
 
 
 class NoneWaitsBehindAGate(Invariant):
-    """But for those that must: *cap* pods are on super nodes, and each is local only within N; or others hold it."""
+    """But for those that must: *cap* pods are on super nodes, and N others of the workload are local; or others hold
+    it."""
 
     name = "placement: no pod waits behind our gate for ever while the cap has room"
 
@@ -217,11 +218,24 @@ class NoneWaitsBehindAGate(Invariant):
         self._cap = cap
 
     def rest(self, seen: Observation) -> Iterator[str]:
-        if _is_full(self._cap, seen):
-            return
+        is_full = _is_full(self._cap, seen)
         for pod in seen.pods.values():
-            if waits_for_us(pod):
+            if waits_for_us(pod) and not (is_full and not _is_among_the_first(pod, seen)):
                 yield f"{name(pod)}: {notes(pod).get(REASON, 'no reason given')}"
+
+
+def _is_among_the_first(pod: Raw, seen: Observation) -> bool:
+    """Whether fewer than N others are local, or may be, and a local node has the labels that it requires."""
+    limit, wanted = notes(pod).get(LOCAL_REPLICAS, ""), (pod["spec"].get("nodeSelector") or {}).items()
+    has_node = any(not is_super(each) and wanted <= labels(each).items() for each in seen.nodes.values())
+    if not has_node or not limit.isdecimal():
+        return False
+    if owner(pod, "StatefulSet"):
+        return int(name(pod).rpartition("-")[2]) < int(limit)
+    own = owner(pod, "ReplicaSet")
+    beside = [each for each in seen.pods.values() if own and owner(each, "ReplicaSet") == own]
+    local = sum(not (is_gated(each) or _is_billed(each, seen) or _ends(each)) for each in beside)
+    return own is not None and local < int(limit)
 
 
 def _is_kept_off(pod: Raw) -> bool:
