@@ -427,6 +427,15 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(1, node(), SUPER, pods=(replica("a"), replica("b"))),
         ],
     ),
+    "more than N pods are local, which once were so while the cap was full": (
+        lambda: placement.NeverMoreThanNLocal(1),
+        [
+            see(0, node(), SUPER, pods=(PAID, *GATED)),
+            see(1, node(), SUPER, pods=(PAID, replica("a"), replica("b"))),
+            see(2, node(), SUPER, pods=(replica("a"), replica("c", gated=True))),
+            see(20, node(), SUPER, pods=(replica("a"), replica("c"))),
+        ],
+    ),
     "more than N pods are local long after super nodes were opened": (
         placement.NeverMoreThanNLocal,
         [

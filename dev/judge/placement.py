@@ -65,13 +65,14 @@ class NeverMoreThanNLocal(Invariant):
     def __init__(self, cap: int | None = None) -> None:
         self._cap = cap
         self._extra: dict[str, int] = {}
-        """By workload: how many came on top of N while the cap was full, or two led; they stay."""
+        """By workload: how many came on top of N while the cap was full, or two led; they stay until they go."""
         self._is_full, self._full_at = False, float("-inf")
         self._ours: set[str] = set()
         """The uids of pods that were gated while a super node would take them: of others none is ours to send."""
 
     def look(self, seen: Observation) -> Iterator[str]:
-        local: Counter[str] = Counter()
+        local, coming = Counter[str](), Counter[str]()
+        """By workload; those of a node that is not there may come back to it."""
         limits: dict[str, int] = {}
         for uid, pod in seen.pods.items():
             if is_gated(pod):
@@ -79,16 +80,20 @@ class NeverMoreThanNLocal(Invariant):
             node = seen.nodes.get(pod["spec"].get("nodeName", ""))
             controller = owner(pod, "ReplicaSet") or owner(pod, "StatefulSet")
             limit = notes(pod).get(LOCAL_REPLICAS, "")
-            if node is None or controller is None or not limit.isdecimal() or uid not in self._ours:
+            if controller is None or not limit.isdecimal() or uid not in self._ours or _ends(pod):
                 continue
-            if is_super(node) or _ends(pod):
-                continue
-            local[controller["name"]] += 1
             limits[controller["name"]] = int(limit)
+            if node is None:
+                coming[controller["name"]] += not is_gated(pod)
+            elif not is_super(node):
+                local[controller["name"]] += 1
         was_full, self._is_full = self._is_full, _is_full(self._cap, seen)
         if was_full or self._is_full:
             self._full_at = seen.at
         may_be_more = seen.at - self._full_at <= TAKEN or _two_lead(seen)
+        for workload, extra in self._extra.items():
+            there = local[workload] + coming[workload] - limits.get(workload, 0)
+            self._extra[workload] = max(0, min(extra, there))
         for workload, count in local.items():
             extra = self._extra.get(workload, 0)
             if count == limits[workload] + extra + 1 and may_be_more:
