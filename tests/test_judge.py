@@ -495,6 +495,14 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
             *(edge_of(at, 3, pods=proxies(restarts=1)) for at in (200, 203)),
         ],
     ),
+    "nodes crash with a template that came long after nodes were not detached": (
+        edge.EdgeServes,
+        [
+            edge_of(0, 0, most=0),
+            edge_of(700, 0, pods=proxies("proxy:0", restarts=0)),
+            *(edge_of(at, 3, pods=proxies(restarts=1)) for at in (800, 803)),
+        ],
+    ),
     "a node is detached before the one that was updated answers 200": (edge.EdgeServes, just_updated("required")),
     "a node is detached beside a cordoned one": (
         edge.DetachedWithinTheBudget,
@@ -618,6 +626,14 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation | History]]
 }  # fmt: skip
 
 GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
+    "nodes crash with a template that came while nodes were not detached": (
+        edge.EdgeServes,
+        [
+            edge_of(0, 0, most=0),
+            edge_of(400, 0, most=0, pods=proxies("proxy:0", restarts=0)),
+            *(edge_of(at, 3, pods=proxies(restarts=1)) for at in (800, 803, 2000)),
+        ],
+    ),
     "a pod beyond the first N is gated while the cap is full": (
         lambda: placement.NoneWaitsBehindAGate(1),
         [see(0, node(), SUPER, pods=(PAID, replica("a"), replica("b", gated=True)))],

@@ -141,8 +141,9 @@ class EdgeServes(Invariant):
         """When nodes were last cordoned that were asked for a pod: such a drain waits for no budget, documented."""
         self._failed: set[str] = set()
         """Nodes with a pod that has crashed, until they answer 200 with others."""
-        self._was_gradual = False
-        """Whether nodes were not detached once: what was updated then fails on."""
+        self._gradual_until = float("-inf")
+        self._gradual: set[frozenset[str]] = set()
+        """The images of nodes that failed until then, which were not detached: what was updated so fails on."""
 
     def look(self, seen: Observation) -> Iterator[str]:
         for resource in seen.ingress_daemon_sets:
@@ -191,12 +192,16 @@ class EdgeServes(Invariant):
             complete = self._complete.of(_complete(seen), seen.at)
             updating = [dark[each] for each in off if complete.get(each, 0.0) <= SOON]
             allowed = self._budgets.of(resource, len(ready), seen.at, updating)
-            self._was_gradual |= not detaches(resource)
+            if not detaches(resource):
+                self._gradual_until = seen.at + longest(resource)
             checked = self._checked.of(seen.nodes.keys() - _unchecked(seen), seen.at)
             self._failed = self._failed - good | crashed
-            failed = Counter(images.get(each) for each in self._failed.intersection(off))
-            most = len(off) if self._was_gradual else allowed
-            of_templates = sum(min(most, count) for count in failed.values())
+            failed = Counter(images.get(each, frozenset()) for each in self._failed.intersection(off))
+            if seen.at <= self._gradual_until:
+                self._gradual |= failed.keys()
+            of_templates = sum(
+                count if each in self._gradual else min(allowed, count) for each, count in failed.items()
+            )
             excused = sum(
                 checked.get(each, 0.0) <= PROBE
                 or (not confirms(resource) and complete.get(each, math.inf) <= FORGIVEN)
