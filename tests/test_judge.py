@@ -257,6 +257,8 @@ REQUIRED = {"nodeSelectorTerms": [{"matchExpressions": [NOT_SUPER]}]}
 KEPT_OFF["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": REQUIRED}}
 GATED = replica("a", gated=True), replica("b", gated=True)
 ON = node("n", **EDGE)
+DEGRADED = resource()
+DEGRADED["status"]["conditions"].append({"type": "Degraded", "status": "True"})
 HAS, GONE = {"10.0.0.1": "redis-0"}, dict[str, str]()
 LIVES, BACK = (see(at, pods=(redis("10.0.0.1"),), assigned=HAS) for at in (0, 60))
 IS_AHEAD = see(0, pods=(redis("10.0.0.1"),), assigned=HAS, reserved={"10.0.0.1"})
@@ -546,6 +548,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
 }  # fmt: skip
 
 LOCAL_AND_GATED = see(0, node(), SUPER, pods=(PAID, replica("a", gated=True)))
+OFF = {"annotations": {"off": "true"}}
 
 BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation | History]] = {
     "one of the first N pods is still gated while the cap is full": (
@@ -555,6 +558,20 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation | History]]
     "a pod that tolerates super nodes is kept off while the cap has room": (
         lambda: placement.NoneWaitsForRoom(1),
         [see(0, SUPER), see(100, SUPER, pods=(KEPT_OFF,))],
+    ),
+    "a rollout is complete on a node that is detached": (
+        edge.CompleteIsTrue,
+        see(
+            0,
+            {**ON, "metadata": ON["metadata"] | OFF},
+            pods=(proxy("p", "n"),),
+            answers={"n": 200},
+            ingress_daemon_sets=[resource(annotateNodeToDetach={"key": "off"})],
+        ),
+    ),
+    "a rollout is complete with old pods, and degraded": (
+        edge.CompleteIsTrue,
+        see(0, ON, pods=(proxy("p", "n", "proxy:0"),), answers={"n": 200}, ingress_daemon_sets=[DEGRADED]),
     ),
     "a node is open without its address": (address.OpenWithAddress, see(0, needing())),
     "a node with its address is closed": (

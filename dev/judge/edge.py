@@ -432,7 +432,7 @@ class CompleteIsTrue(Invariant):
     def rest(self, seen: Observation) -> Iterator[str]:
         for resource in seen.ingress_daemon_sets:
             is_degraded = condition(resource, "Degraded").get("status") == "True"
-            if condition(resource, "Progressing").get("reason") not in DONE or is_degraded:
+            if condition(resource, "Progressing").get("reason") not in DONE:
                 continue
             wanted = resource["spec"].get("podsPerNode", 1)
             image = image_of(resource["spec"]["template"])
@@ -445,8 +445,12 @@ class CompleteIsTrue(Invariant):
                     if labels(pod).get(NODE_LABEL) == node and is_ready(pod) and not is_terminating(pod)
                 ]
                 old = [each for each in there if image_of(each) != image]
-                if len(there) < wanted or old:
+                if (len(there) < wanted and not is_degraded) or old:
                     yield f"{name(resource)} on {node}: {len(there)} of {wanted} pods are ready, {len(old)} of them old"
+                elif is_degraded:
+                    continue
+                elif detach_key(resource) in notes(raw) and not raw["spec"].get("unschedulable"):
+                    yield f"{name(resource)} on {node}: it is detached"
                 elif resource["spec"].get("healthCheckNodePorts") and seen.answers.get(node) != 200:
                     yield f"{name(resource)} on {node}: its health check answers {seen.answers.get(node)}"
 
