@@ -71,7 +71,7 @@ def of_reservations(seconds: float) -> list[Invariant]:
 
 
 def of_addresses(most_open: float = 3 * SKEW) -> list[Invariant]:
-    """Instances end with their nodes. No node may be open for longer than *most_open* without its address.
+    """No node may be open for longer than *most_open* without its address.
 
     A cloud that takes longer to bind than that shows who opens before.
     """
@@ -80,7 +80,7 @@ def of_addresses(most_open: float = 3 * SKEW) -> list[Invariant]:
         Lasting(address.BoundOnce()),
         address.OpenWithAddress(most_open),
         address.OpensInTheEnd(),
-        address.CloudIsWhatNodesNeed(end=True),
+        address.CloudIsWhatNodesNeed(),
     ]
 
 

@@ -259,6 +259,7 @@ GATED = replica("a", gated=True), replica("b", gated=True)
 ON = node("n", **EDGE)
 DEGRADED = resource()
 DEGRADED["status"]["conditions"].append({"type": "Degraded", "status": "True"})
+RESTORED = disturbed("etcd", 10)
 HAS, GONE = {"10.0.0.1": "redis-0"}, dict[str, str]()
 LIVES, BACK = (see(at, pods=(redis("10.0.0.1"),), assigned=HAS) for at in (0, 60))
 IS_AHEAD = see(0, pods=(redis("10.0.0.1"),), assigned=HAS, reserved={"10.0.0.1"})
@@ -559,6 +560,14 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation | History]]
         lambda: placement.NoneWaitsForRoom(1),
         [see(0, SUPER), see(100, SUPER, pods=(KEPT_OFF,))],
     ),
+    "an address that is ordered after etcd was restored is left": (
+        address.CloudIsWhatNodesNeed,
+        [see(0, disturbances=RESTORED), see(100, addresses=cloud("x"), disturbances=RESTORED)],
+    ),
+    "an address is bound to an instance that has ended, after many were unbound": (
+        address.CloudIsWhatNodesNeed,
+        [see(at, addresses=cloud(*"abcd"[:left])) for at, left in enumerate((4, 1))],
+    ),
     "a rollout is complete on a node that is detached": (
         edge.CompleteIsTrue,
         see(
@@ -650,6 +659,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             edge_of(400, 0, most=0, pods=proxies("proxy:0", restarts=0)),
             *(edge_of(at, 3, pods=proxies(restarts=1)) for at in (800, 803, 2000)),
         ],
+    ),
+    "an address that was ordered before etcd was restored is left": (
+        address.CloudIsWhatNodesNeed,
+        [see(at, addresses=cloud("x"), disturbances=RESTORED) for at in (0, 100)],
     ),
     "a pod beyond the first N is gated while the cap is full": (
         lambda: placement.NoneWaitsBehindAGate(1),

@@ -46,6 +46,8 @@ EXHAUSTED, BY_CLOCKS = 600.0, 60.0
 """Seconds for which a quota refuses a node, until it opens without an address; by how much leaders' clocks differ."""
 SAID = 180.0
 """Seconds until a condition follows, and new settings are in force everywhere: a leader may end meanwhile."""
+LATE = 60.0
+"""Seconds in which an order arrives that was sent before etcd was restored."""
 OPEN = 380.0
 """Seconds: until a resync, the documented minute for which an address must be missing, and what it takes."""
 
@@ -362,12 +364,12 @@ class PodsKnowTheirs(Invariant):
 
 
 class CloudIsWhatNodesNeed(Invariant):
-    """After etcd was *restored*, those that no claim has are a person's to release: documented.
+    """After "etcd" was restored, those that no claim has are a person's to release: documented. What is ordered later
+    has a claim.
 
     *idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs.
 
-    Once a few were unbound within an hour, the next ones wait for an operator, unless instances *end* with their
-    nodes: documented.
+    Once a few were unbound within an hour, the next ones of instances that run wait for an operator: documented.
     """
 
     name = (
@@ -375,41 +377,50 @@ class CloudIsWhatNodesNeed(Invariant):
     )
     sees = ("addresses",)
 
-    def __init__(
-        self, idle: int = 0, *, keep: bool = False, end: bool = False, restored: bool = False
-    ) -> None:
-        self._idle, self._keep, self._end, self._restored = idle, keep, end, restored
+    def __init__(self, idle: int = 0, *, keep: bool = False) -> None:
+        self._idle, self._keep = idle, keep
+        self._ordered: dict[str, float] | None = None
+        """When each address was; what is there at the first look, long before."""
         self._bound: set[str] = set()
         self._unbound: list[float] = []
 
     def look(self, seen: Observation) -> Iterator[str]:
+        since = seen.at - HOUR if self._ordered is None else seen.at
+        self._ordered = {each: (self._ordered or {}).get(each, since) for each in seen.addresses}
         bound = {each.id for each in seen.addresses.values() if each.is_ours and each.status in BOUND}
         self._unbound += [seen.at] * len(self._bound - bound)
         self._bound = bound
         yield from ()
 
     def rest(self, seen: Observation) -> Iterator[str]:
-        bound = bound_instances(seen)
-        wanted = {instance(node) for node in seen.nodes.values() if needs_address(node)}
+        bound, nodes = bound_instances(seen), seen.nodes.values()
+        wanted = {instance(node) for node in nodes if needs_address(node)}
         if missing := wanted - bound.keys():
             yield f"without one: {', '.join(sorted(missing))}"
-        if self._restored:
-            return
-        kept = {instance(node) for node in seen.nodes.values()} if self._keep else wanted
-        waits = len([at for at in self._unbound if seen.at - at <= HOUR]) >= FEW
-        if (more := bound.keys() - wanted - kept) and (self._end or not waits):
+        kept = {instance(node) for node in nodes} if self._keep else wanted
+        ours = [
+            each for each in seen.addresses.values() if each.is_ours and not self._has_lost_claim(each, seen)
+        ]
+        more = {each.instance for each in ours if each.status in BOUND} - wanted - kept
+        if len([at for at in self._unbound if seen.at - at <= HOUR]) >= FEW:
+            more -= set(seen.running)
+        if more:
             yield f"still bound to {', '.join(sorted(more))}"
         idle = [
             each.id
-            for each in seen.addresses.values()
-            if each.is_ours
-            and each.status not in BOUND
-            and not (self._keep and kept & {each.instance, each.ordered_for})
+            for each in ours
+            if each.status not in BOUND and not (self._keep and kept & {each.instance, each.ordered_for})
         ]
         borne = {each.ordered_for for each in seen.addresses.values()}
-        left = set(seen.tagged) - borne - {instance(node) for node in seen.nodes.values()}
+        left = set(seen.tagged) - borne - {instance(node) for node in nodes}
         # Of an address that a person has moved, the tags are that person's; some came when their claim was gone.
-        if untagged := [each for each in sorted(left) if not seen.disturbances.within(HOUR, seen.at, each)]:
+        excused = seen.disturbances.within
+        if untagged := [each for each in sorted(left) if not excused(HOUR, seen.at, each, "etcd")]:
             yield f"tags are left of {', '.join(untagged)}"
         if len(idle) > self._idle:
             yield f"{len(idle)} addresses of no node, {self._idle} are to be kept: {', '.join(idle)}"
+
+    def _has_lost_claim(self, address: CloudAddress, seen: Observation) -> bool:
+        """Whether it may have been ordered before etcd was restored."""
+        ordered = (self._ordered or {}).get(address.id, seen.at)
+        return seen.disturbances.within(seen.at - ordered + LATE, seen.at, "etcd")

@@ -47,8 +47,8 @@ class Disturbances:
         self._at: dict[str, float] = {}
 
     def note(self, subject: str, at: float) -> None:
-        """*subject* names a pod, node, workload or address, `drain of` or `admission of` one, the `lease`, or
-        `super nodes`, when others have closed or opened them to pods."""
+        """*subject* names a pod, node, workload or address, `drain of`, `admission of` or `release of` one, the
+        `lease`, `etcd` when it was restored, or `super nodes`, when others have closed or opened them to pods."""
         self._at[subject] = at
 
     def within(self, seconds: float, now: float, *subjects: str) -> bool:

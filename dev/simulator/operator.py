@@ -128,7 +128,7 @@ def restored(world: World, seconds: float, dice: Random) -> bool:
     values, world.is_restored = world.values, True
     world.promise(helm.switched_off(values))
     world.outside.lease_taken()
-    world.outside.disturb(*names_of(world))
+    world.outside.disturb("etcd", *names_of(world))
     world.api.restore(snapshot)
     world.calico.show_blocks()
     for replica in world.product.controllers:

@@ -19,7 +19,7 @@ def promises(values: Raw, *, changed: bool = True, restored: bool = False) -> li
     """*changed*: settings were others before; *restored*: etcd is that of an earlier time."""
     return [
         *_reservation(values),
-        *_address(values, restored=restored),
+        *_address(values),
         *_placement(values, changed=changed),
         *_edge(restored=restored),
         *_truth(),
@@ -49,7 +49,7 @@ def _reservation(values: Raw) -> Iterator[Promise]:
         yield Promise.of(reservation.ReservationsEnd, ahead=ahead)
 
 
-def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
+def _address(values: Raw) -> Iterator[Promise]:
     section = values["anycastIP"]
     pool = section.get("pool", {})
     retain = pool.get("retain", {})
@@ -62,7 +62,6 @@ def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
         address.CloudIsWhatNodesNeed,
         idle=idle,
         keep=not section.get("releaseOnLabelRemoval", False),
-        restored=restored,
     )
     yield Promise.of(address.OpensInTheEnd)
     if section["enabled"]:
