@@ -568,6 +568,14 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation | History]]
         address.CloudIsWhatNodesNeed,
         [see(at, addresses=cloud(*"abcd"[:left])) for at, left in enumerate((4, 1))],
     ),
+    "the command shows no gated pods": (
+        truth.StatusIsTrue,
+        see(0, report={"leader": LEADS, "elasticity": {"pods": 0, "onSuperNodes": 0, "superNodes": 0}}),
+    ),
+    "the command does not show an IngressDaemonSet": (
+        truth.StatusIsTrue,
+        see(0, ingress_daemon_sets=[resource()], report={"leader": LEADS, "ingressDaemonSets": []}),
+    ),
     "a rollout is complete on a node that is detached": (
         edge.CompleteIsTrue,
         see(

@@ -108,8 +108,11 @@ class StatusIsTrue(Invariant):
             yield "no leader is shown"
         for part, facts in _facts(seen).items():
             yield from _differences(part, facts, report.get(part) or {})
-        for shown in report.get("ingressDaemonSets") or ():
-            resource = next(each for each in seen.ingress_daemon_sets if name(each) == shown["name"])
+        resources, listed = seen.ingress_daemon_sets, report.get("ingressDaemonSets")
+        if listed is not None and len(listed) != len(resources):
+            yield f"{len(listed)} of {len(resources)} IngressDaemonSets are shown"
+        for shown in listed or ():
+            resource = next(each for each in resources if name(each) == shown["name"])
             own = _edge_facts(resource, seen)
             if any_crash(seen):  # what is ready changes from moment to moment
                 del own["readyNodes"]
@@ -185,7 +188,7 @@ def _edge_facts(resource: Raw, seen: Observation) -> dict[str, Any]:
 
 
 def _differences(part: str, facts: Mapping[str, Any], shown: Mapping[str, Any]) -> Iterator[str]:
-    """Of what is shown at all: a feature may be off."""
-    for key, value in facts.items():
-        if key in shown and shown[key] != value:
-            yield f"{part}.{key} is {shown[key]}, and there are {value}"
+    """Nothing is shown of a feature that is off."""
+    for key, value in facts.items() if shown else ():
+        if shown.get(key) != value:
+            yield f"{part}.{key} is {shown.get(key)}, and there are {value}"
