@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -548,6 +549,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
 }  # fmt: skip
 
+REBOOTED = {
+    "containerStatuses": [{"restartCount": 1}],
+    "conditions": [{**READY["conditions"][0], "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+}
 LOCAL_AND_GATED = see(0, node(), SUPER, pods=(PAID, replica("a", gated=True)))
 OFF = {"annotations": {"off": "true"}}
 
@@ -575,6 +580,14 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation | History]]
     "the command does not show an IngressDaemonSet": (
         truth.StatusIsTrue,
         see(0, ingress_daemon_sets=[resource()], report={"leader": LEADS, "ingressDaemonSets": []}),
+    ),
+    "an IngressDaemonSet waits for what is not so, and long ago a node rebooted": (
+        truth.WaitingIsTrue,
+        replace(
+            edge_with(0, "1 of 2 pods are available", phase="Starting"),
+            pods={"p": proxy("p", "m") | {"status": REBOOTED}},
+            now=NOW + timedelta(hours=1),
+        ),
     ),
     "a rollout is complete on a node that is detached": (
         edge.CompleteIsTrue,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from dev.judge.edge import DONE, NODE_LABEL, selected, takes_pods
@@ -27,6 +28,8 @@ from dev.judge.placement import REASON, is_gated, waits_for_us
 Raw = dict[str, Any]
 UNEXPLAINED, EXPLAINED = "AnycastIpPending", 900.0
 """What says nothing; and seconds until something is said: documented."""
+BACK_OFF = 360.0
+"""Seconds from one crash to the next, at most."""
 ROLLING = {"Outdated", "Detaching", "Updating", "Attaching"}
 PODS = re.compile(r"(\d+) of (\d+) pods are available")
 
@@ -166,10 +169,17 @@ def _facts(seen: Observation) -> Mapping[str, Mapping[str, Any]]:
 
 def any_crash(seen: Observation) -> bool:
     """A pod that crashes over and over is a world that does not stand still."""
-    statuses = [
-        each.get("containerStatuses") or () for pod in seen.pods.values() if (each := pod.get("status"))
-    ]
-    return any(each.get("restartCount") for some in statuses for each in some)
+    return any(_may_crash(pod, seen.now) for pod in seen.pods.values())
+
+
+def _may_crash(pod: Raw, now: datetime) -> bool:
+    """Whether it has restarted, and was not ready for long since: a reboot of its node is no crash."""
+    restarts = any(
+        each.get("restartCount") for each in (pod.get("status") or {}).get("containerStatuses") or ()
+    )
+    since = condition(pod, "Ready").get("lastTransitionTime")
+    lasts = is_ready(pod) and since and (now - datetime.fromisoformat(since)).total_seconds() > BACK_OFF
+    return restarts and not lasts
 
 
 def _edge_facts(resource: Raw, seen: Observation) -> dict[str, Any]:
