@@ -681,6 +681,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             *(edge_of(at, 3, pods=proxies(restarts=1)) for at in (800, 803, 2000)),
         ],
     ),
+    "an address of a pod that is gone is free by a person's order": (
+        KEPT,
+        [LIVES, see(50, assigned=GONE, disturbances=disturbed("release of 10.0.0.1"))],
+    ),
     "an address that was ordered before etcd was restored is left": (
         address.CloudIsWhatNodesNeed,
         [see(at, addresses=cloud("x"), disturbances=RESTORED) for at in (0, 100)],

@@ -82,6 +82,8 @@ class KeptOutOfCirculation(Invariant):
             is_undecided = gone.namespace and seen.at - gone.at <= TAKEN_AWAY
             if seen.at > gone.at + self._seconds or (is_undecided and gone.namespace not in asking):
                 del self._gone[address]
+            elif seen.disturbances.within(seen.at, seen.at, f"release of {address}"):
+                del self._gone[address]  # by a person's order
             elif (pod := seen.pods.get(seen.assigned.get(address, ""))) and name(pod) == gone.pod:
                 del self._gone[address]  # it comes back in its place
             elif address in seen.assigned:

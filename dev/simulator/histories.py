@@ -1630,6 +1630,28 @@ def hidden_metadata(world: World) -> Iterator[float]:
 
 
 @history("ip_reservation", nodes=3)
+def released_while_they_terminate(world: World) -> Iterator[float]:
+    """Many addresses that a person releases while their pods terminate are free as soon as these are gone."""
+    world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 20}})
+    yield 30.0
+    pods = shop_pods(world)
+    for each in world.api.list(NODES):
+        world.kubernetes.kubelets.silence(named(each), world.now())
+    for pod in pods:
+        delete_pods(world, named(pod))
+        yield 0.2
+    addresses = {each["status"]["podIP"] for each in pods[:3]}
+    world.outside.disturb(*(f"release of {each}" for each in addresses))
+    world.drawbridge("reservations", "release", *sorted(addresses))
+    yield 20.0
+    for each in world.api.list(NODES):
+        world.kubernetes.kubelets.recover(named(each), world.now())
+    yield 30.0
+    if left := addresses & world.calico.reserved():
+        broken(world, ENDS_ANYWAY, f"{len(left)} of {len(addresses)} are still reserved")
+
+
+@history("ip_reservation", nodes=3)
 def slow_write(world: World) -> Iterator[float]:
     """Pods whose reservations take long are deleted at once, and with few writes, while more and more are deleted."""
     world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 9}})
