@@ -26,6 +26,8 @@ from dev.judge import (
     truth,
 )
 from dev.judge.observation import CloudAddress
+from dev.simulator.promises import promises
+from dev.simulator.scenario import values_of
 
 Raw = dict[str, Any]
 History = list[Observation]
@@ -990,3 +992,10 @@ def test_what_is_promised_later_looks_at_what_has_not_changed_since() -> None:
     judge.look(seen)
 
     assert judge.findings
+
+
+def test_a_reservation_is_promised_for_as_long_as_it_is_configured() -> None:
+    values = values_of(["ip_reservation"], {"ipReservation": {"duration": "3m"}})
+    terms = {each.make: dict(each.terms) for each in promises(values)}
+
+    assert terms[reservation.KeptOutOfCirculation]["seconds"] == 180.0

@@ -9,8 +9,6 @@ from dev.judge import Promise, address, certificates, edge, placement, reservati
 from dev.simulator.models import load_balancer
 
 Raw = dict[str, Any]
-RESERVED_FOR = 120.0
-"""Seconds; the shortest ipReservation.duration of scenarios."""
 SHORT_SKEW = 15.0
 """Seconds by which clocks differ at most where reservations, which last two minutes, are compared with them."""
 
@@ -29,6 +27,7 @@ def promises(values: Raw, *, changed: bool = True, restored: bool = False) -> li
 
 def _reservation(values: Raw) -> Iterator[Promise]:
     if values["ipReservation"]["enabled"]:
+        seconds = float(values["ipReservation"].get("duration", "2m").removesuffix("m")) * 60
         if (
             not values["ipReservation"].get("pools", {}).get("enabled")
         ):  # whose share ends reservations early: documented
@@ -37,9 +36,8 @@ def _reservation(values: Raw) -> Iterator[Promise]:
             )
             most = min(filter(None, limits), default=None)
             yield Promise.of(
-                reservation.KeptOutOfCirculation, seconds=RESERVED_FOR, clocks=2 * SHORT_SKEW, most=most
+                reservation.KeptOutOfCirculation, seconds=seconds, clocks=2 * SHORT_SKEW, most=most
             )
-        seconds = float(values["ipReservation"].get("duration", "2m").removesuffix("m")) * 60
         yield Promise.of(reservation.FreeInTime, seconds=seconds, clocks=2 * SHORT_SKEW)
         yield Promise.of(reservation.OnlySelected)
         yield Promise.of(reservation.OfItsPool)
