@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -56,8 +57,6 @@ class Admission:
         """Those of which a rule is for a kind of request."""
         self._seen = -1
         self.policies = Policies()
-        self.refusals: list[tuple[float, str, str]] = []
-        """When, who and why: of each request that admission refused."""
         self.on_open: Callable[[str], None] = lambda name: None
         """Called with the name of an object that is admitted without an answer, or with a warning."""
 
@@ -66,10 +65,10 @@ class Admission:
         for policy in self._called(MUTATES, review):
             stored = self._api.peek_at(POLICIES[MUTATES], policy.name) or {}
             for mutation in stored["spec"]["mutations"]:
-                patch = operations(mutation, self._variables(_with(review, new)))
+                patch = operations(mutation, self._variables(replace(review, new=new)))
                 new = patched(new, patch, JSON_PATCH)
         for webhook in self._called("MutatingWebhookConfiguration", review):
-            response = self._answer(webhook, _with(review, new))
+            response = self._answer(webhook, replace(review, new=new))
             if response is not None and response.get("patch"):
                 patch = msgspec.json.decode(base64.b64decode(response["patch"]))
                 new = patched(new, patch, JSON_PATCH)
@@ -161,25 +160,11 @@ class Admission:
             if webhook.failure_policy == "Ignore":
                 self.on_open(about.get("generateName") or about["name"])
                 return None
-            self.refusals.append((self._kernel.now, request.username, f"{webhook.name} is away: {error}"))
             raise Unavailable(str(error)) from None
         response: Raw = msgspec.json.decode(content)["response"]
         if not response["allowed"]:
             status = response.get("status") or {}
-            self.refusals.append((self._kernel.now, request.username, str(status.get("message"))))
             raise Denied(str(status.get("message", "")), status.get("code", 403), status.get("reason", ""))
         if response.get("warnings"):
             self.on_open(about.get("generateName") or about["name"])
         return response
-
-
-def _with(review: Review, new: Raw | None) -> Review:
-    return Review(
-        review.operation,
-        review.resource,
-        review.old,
-        new,
-        review.subresource,
-        review.dry_run,
-        review.manager,
-    )

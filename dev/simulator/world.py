@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 from prometheus_client import REGISTRY
@@ -31,13 +31,13 @@ from dev.judge.reservation import NO_LEADER
 from dev.lab import chart
 from dev.simulator import logs
 from dev.simulator.admission import OURS, Admission
-from dev.simulator.core.kernel import EPOCH, Kernel, Process, Task
+from dev.simulator.core.kernel import EPOCH, Kernel, Task
 from dev.simulator.models import calico, load_balancer
 from dev.simulator.models.budgets import Budgets
 from dev.simulator.models.calico import Calico
 from dev.simulator.models.cloud import Cloud
 from dev.simulator.models.health_checkers import HealthCheckers
-from dev.simulator.models.kubernetes import Kubernetes
+from dev.simulator.models.kubernetes import Kubernetes, Model
 from dev.simulator.models.load_balancer import LoadBalancer
 from dev.simulator.objects import CHECK_PORT, INSTANCE_LABEL, SHOP
 from dev.simulator.outside import Outside
@@ -72,11 +72,6 @@ ANSWERED = 5.0
 SOON = (0.01, 0.3)
 """Seconds from a change to the step of a model."""
 CACHE = Path(__file__).parents[2] / "build" / "simulator"
-
-
-class Model(Protocol):
-    def step(self, now: datetime) -> datetime | None:
-        """Do what is due; when something is due again though nothing changes."""
 
 
 @dataclass(frozen=True)
@@ -545,6 +540,3 @@ def chart_digest() -> bytes:
         if file.is_file():
             digest.update(file.read_bytes())
     return digest.digest()
-
-
-__all__ = ["Entry", "History", "Model", "Process", "World"]

@@ -37,8 +37,6 @@ class Process:
     skew: float = 0.0
     dead: bool = False
     tasks: list[Task] = field(default_factory=list)
-    env: dict[str, str] = field(default_factory=dict)
-    state: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

@@ -24,7 +24,7 @@ from dev.simulator.models.scheduler import Scheduler
 from dev.simulator.models.stateful_sets import StatefulSets
 
 
-class Steps(Protocol):
+class Model(Protocol):
     def step(self, now: datetime) -> datetime | None:
         """Do what is due; when something is due again though nothing changes."""
 
@@ -42,7 +42,7 @@ class Kubernetes:
     ) -> None:
         self.cluster = cluster = Cluster(api)
         self.kubelets = Kubelets(cluster, dice("kubelets"), addresses, spawn=spawn, note=note)
-        self.models: Mapping[str, Steps] = {
+        self.models: Mapping[str, Model] = {
             "deployments": Deployments(cluster, spawn),
             "replica sets": ReplicaSets(cluster, spawn),
             "stateful sets": StatefulSets(cluster, spawn),
