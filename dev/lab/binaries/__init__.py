@@ -94,7 +94,7 @@ class Search:
         for _, group in groupby(list(self.missing), lambda each: each.module):
             together = list(group)
             for abandoned in cache.root().glob(f"{BUILDING}*"):
-                shutil.rmtree(abandoned)
+                shutil.rmtree(abandoned, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=BUILDING, dir=cache.root()) as directory:
                 try:
                     build(together, Path(directory))
