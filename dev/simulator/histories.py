@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -400,17 +400,23 @@ def late_changes(world: World) -> Iterator[float]:
     yield 40.0
 
 
-@history("anycast_ip", nodes=2)
-def opened_by_the_original(world: World) -> Iterator[float]:
-    """A node that the original has opened keeps its address, and stays open."""
+def with_two_addresses(world: World, *, blocked: bool) -> Generator[float, None, Address]:
+    """Of a machine before its Node comes: the one that was ordered for it; the other may be *blocked*."""
     need_addresses(world)
     yield 60.0
     tags = {**world.cloud.addresses[0].tags, NODE_NAME: "node-9", NODE_INSTANCE: "ins-00000009"}
     bound = {"status": "BIND", "instance_id": "ins-00000009"}
+    world.cloud.account.add_address(type="AnycastEIP", blocked=blocked, **bound)  # of another interface, say
     own = world.cloud.account.add_address(type="AnycastEIP", tags=tags, **bound)
-    world.cloud.account.add_address(type="AnycastEIP", blocked=True, **bound)  # of another interface, say
     kill_the_leader(world, world.kernel.dice)  # the next one lists the addresses before it sees the node
     yield 60.0
+    return own
+
+
+@history("anycast_ip", nodes=2)
+def opened_by_the_original(world: World) -> Iterator[float]:
+    """A node that the original has opened keeps its address, and stays open."""
+    own = yield from with_two_addresses(world, blocked=True)
     node = objects.node("node-9", 9, {NEED_LABEL: "true"})
     node["metadata"]["annotations"] = {ADDRESS_ID: own.id}
     known = {each.id for each in world.cloud.addresses}
@@ -426,14 +432,7 @@ def opened_by_the_original(world: World) -> Iterator[float]:
 @history("anycast_ip", nodes=2)
 def has_two_addresses(world: World) -> Iterator[float]:
     """Of two addresses on a machine, its node adopts the one that was ordered for it, and gives that back."""
-    need_addresses(world)
-    yield 60.0
-    tags = {**world.cloud.addresses[0].tags, NODE_NAME: "node-9", NODE_INSTANCE: "ins-00000009"}
-    bound = {"status": "BIND", "instance_id": "ins-00000009"}
-    world.cloud.account.add_address(type="AnycastEIP", **bound)  # of another interface, say
-    world.cloud.account.add_address(type="AnycastEIP", tags=tags, **bound)
-    kill_the_leader(world, world.kernel.dice)  # the next one lists the addresses before it sees the node
-    yield 60.0
+    yield from with_two_addresses(world, blocked=False)
     world.kubectl_create(NODES, objects.node("node-9", 9, {NEED_LABEL: "true"}))
     yield 60.0
     leaves(world, "node-9")
