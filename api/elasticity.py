@@ -1,7 +1,4 @@
-"""The names of elasticity, and its predicates on pods.
-
-A pod is bound to super nodes, or kept off them, by required node affinity, which is only ever tightened.
-"""
+"""The names of elasticity, and its predicates on pods."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kube.selectors import REQUIRED, is_tolerated
-from kube.types import INSTANCE_TYPE, SUPER_NODE, ObjectMeta, Taint, Toleration
+from kube.selectors import is_tolerated, kept_off_super_nodes, requiring
+from kube.types import ObjectMeta, Taint, Toleration
 from settings import ElasticitySettings
 
 NAME = "elasticity"
@@ -170,14 +167,6 @@ def why_no_share(metadata: ObjectMeta, settings: ElasticitySettings) -> str:
 
 
 Raw = Mapping[str, Any]
-ON_SUPER_NODES, OFF_SUPER_NODES = (
-    {"key": INSTANCE_TYPE, "operator": operator, "values": [SUPER_NODE]} for operator in ("In", "NotIn")
-)
-
-
-def kept_off_super_nodes(spec: Raw) -> dict[str, Any]:
-    """*spec* of a pod, raw, so that it runs on local nodes only."""
-    return requiring(spec, OFF_SUPER_NODES)
 
 
 def affinity_to_set(spec: Raw, tolerations: Iterable[Toleration]) -> dict[str, Any] | None:
@@ -190,28 +179,3 @@ def affinity_to_set(spec: Raw, tolerations: Iterable[Toleration]) -> dict[str, A
 def avoiding(spec: Raw, node: str) -> dict[str, Any]:
     """*spec* of a pod, raw, so that it does not run on that *node*."""
     return requiring(spec, {"key": "metadata.name", "operator": "NotIn", "values": [node]}, "matchFields")
-
-
-def requiring(spec: Raw, expression: Raw, of: str = "matchExpressions") -> dict[str, Any]:
-    """*spec* of a pod, raw, so that it runs on nodes only whose labels, or fields, the *expression* matches."""
-    affinity = spec.get("affinity") or {}
-    of_node = affinity.get("nodeAffinity") or {}
-    required = _required(of_node.get(REQUIRED), expression, of)
-    return {**spec, "affinity": {**affinity, "nodeAffinity": {**of_node, REQUIRED: required}}}
-
-
-def _required(selector: Raw | None, expression: Raw, of: str) -> dict[str, Any]:
-    if selector is None:
-        return {"nodeSelectorTerms": [{of: [expression]}]}
-    terms = selector.get("nodeSelectorTerms")
-    # One term that matches is enough for the scheduler, so each of them has to say it.
-    return {**selector, "nodeSelectorTerms": terms and [_term(each, expression, of) for each in terms]}
-
-
-def _term(term: Raw, expression: Raw, of: str) -> dict[str, Any]:
-    expressions = term.get(of) or []
-    # An empty term matches no node; with an expression it would match many.
-    is_empty = not term.get("matchExpressions") and not term.get("matchFields")
-    if is_empty or expression in expressions:
-        return {**term}
-    return {**term, of: [*expressions, expression]}

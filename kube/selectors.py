@@ -1,13 +1,17 @@
-"""Label selectors, node selectors, taints and tolerations, matched as the API server and the scheduler do."""
+"""Label selectors, node selectors, taints and tolerations, matched as the API server and the scheduler do.
+
+A pod is bound to super nodes, or kept off them, by required node affinity, which is only ever tightened.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-from kube.types import Taint, Toleration, Value
+from kube.types import INSTANCE_TYPE, SUPER_NODE, Taint, Toleration, Value
 
 INTEGER = re.compile("[+-]?[0-9]+")
 REPELLING = ("NoSchedule", "NoExecute")
@@ -119,3 +123,39 @@ def _describe(term: Term) -> str:
 def phrase(expression: Expression) -> str:
     values = f" [{', '.join(expression.values)}]" if expression.values else ""
     return f"{expression.key} {expression.operator}{values}"
+
+
+Raw = Mapping[str, Any]
+ON_SUPER_NODES, OFF_SUPER_NODES = (
+    {"key": INSTANCE_TYPE, "operator": operator, "values": [SUPER_NODE]} for operator in ("In", "NotIn")
+)
+
+
+def kept_off_super_nodes(spec: Raw) -> dict[str, Any]:
+    """*spec* of a pod, raw, so that it runs on local nodes only."""
+    return requiring(spec, OFF_SUPER_NODES)
+
+
+def requiring(spec: Raw, expression: Raw, of: str = "matchExpressions") -> dict[str, Any]:
+    """*spec* of a pod, raw, so that it runs on nodes only whose labels, or fields, the *expression* matches."""
+    affinity = spec.get("affinity") or {}
+    of_node = affinity.get("nodeAffinity") or {}
+    required = _required(of_node.get(REQUIRED), expression, of)
+    return {**spec, "affinity": {**affinity, "nodeAffinity": {**of_node, REQUIRED: required}}}
+
+
+def _required(selector: Raw | None, expression: Raw, of: str) -> dict[str, Any]:
+    if selector is None:
+        return {"nodeSelectorTerms": [{of: [expression]}]}
+    terms = selector.get("nodeSelectorTerms")
+    # One term that matches is enough for the scheduler, so each of them has to say it.
+    return {**selector, "nodeSelectorTerms": terms and [_term(each, expression, of) for each in terms]}
+
+
+def _term(term: Raw, expression: Raw, of: str) -> dict[str, Any]:
+    expressions = term.get(of) or []
+    # An empty term matches no node; with an expression it would match many.
+    is_empty = not term.get("matchExpressions") and not term.get("matchFields")
+    if is_empty or expression in expressions:
+        return {**term}
+    return {**term, of: [*expressions, expression]}

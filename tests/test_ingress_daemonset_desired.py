@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from api import health_checks
@@ -12,6 +13,7 @@ from api.ingress_daemonset.template import PodSpec, template_of, tolerations, wh
 from controllers.ingress_daemonset.children import deployment
 from controllers.ingress_daemonset.drift import covers, overwrite
 from controllers.ingress_daemonset.health_checks import access, daemon_sets
+from kube.selectors import NodeAffinity, NodeSelector, selects
 from settings import IngressDaemonSetSettings
 from settings.ingress_daemonset import HealthChecker
 from tests.ingress_daemonset_world import merge, node, resource
@@ -145,7 +147,8 @@ def test_a_health_checker_with_another_image_and_account_runs_where_the_pods_do(
     spec = pod_of(daemon_sets(own, HealthChecker(image="drawbridge:1"))[0])
 
     assert spec["nodeSelector"] == {"edge": "yes", "zone": "a"}
-    assert spec["affinity"] == {"nodeAffinity": {"x": 1}}
+    assert spec["affinity"].keys() == {"nodeAffinity"}
+    assert spec["affinity"]["nodeAffinity"]["x"] == 1
     assert spec["serviceAccountName"] == "checker"
     assert (spec["containers"][0]["image"], spec["containers"][0]["imagePullPolicy"]) == ("mine:1", "Always")
 
@@ -252,6 +255,18 @@ def asks(operator: str, *values: str, key: str = "zone") -> dict[str, Any]:
 )
 def test_the_template_says_which_nodes(pod: dict[str, Any], expected: bool) -> None:
     assert where_of(resource(pod)).matches(node(labels=ZONES), runs=False) is expected
+
+
+@pytest.mark.parametrize("pod", [{}, asks("In", "a"), required({})])
+def test_health_checkers_run_where_the_pods_do_and_never_on_super_nodes(pod: dict[str, Any]) -> None:
+    tolerant = resource({**pod, "tolerations": [{"operator": "Exists"}]}, healthCheckNodePorts=[1])
+    (body,) = daemon_sets(tolerant, HealthChecker(image="drawbridge:1"))
+    wanted = (
+        msgspec.convert(pod_of(body)["affinity"]["nodeAffinity"], NodeAffinity).required or NodeSelector()
+    )
+
+    assert selects(wanted, "n1", ZONES) is where_of(tolerant).matches(node(labels=ZONES), runs=False)
+    assert not selects(wanted, "n1", {**ZONES, "node.kubernetes.io/instance-type": "eklet"})
 
 
 def test_both_selectors_count() -> None:

@@ -18,9 +18,8 @@ from typing import Any
 
 import msgspec
 
-from api.elasticity import requiring
 from controllers.elasticity.pods import PodSpec
-from kube.selectors import PREFERRED, is_tolerated
+from kube.selectors import PREFERRED, is_tolerated, requiring
 from kube.types import Node, ObjectMeta, Taint, Toleration, amount, is_super
 from settings import ElasticitySettings
 from settings.elasticity import Subnet

@@ -14,7 +14,6 @@ from api.elasticity import (
     FENCED_BY,
     GATE,
     LOCAL,
-    ON_SUPER_NODES,
     OUR_COST,
     PLACEMENT,
     REASON,
@@ -22,11 +21,10 @@ from api.elasticity import (
     SUPER_COST,
     TAINT,
     avoiding,
-    kept_off_super_nodes,
-    requiring,
 )
 from controllers.elasticity.nodes import NO_OTHERS, ONLY_GPUS, Gpus, preferring, tolerating, with_gpus
 from controllers.elasticity.pods import Pod, spec_of
+from kube.selectors import ON_SUPER_NODES, kept_off_super_nodes, requiring
 
 TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
 

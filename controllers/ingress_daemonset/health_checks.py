@@ -37,6 +37,7 @@ from controllers.ingress_daemonset.drift import (
     overwrite,
     rewritten,
 )
+from kube.selectors import kept_off_super_nodes
 from settings.ingress_daemonset import HealthChecker
 
 FOR = "drawbridge.io/health-checker-for"
@@ -87,9 +88,9 @@ def _daemon_set(resource: IngressDaemonSet, port: int, given: HealthChecker) -> 
     pod: dict[str, Any] = {
         "nodeSelector": {**(asked.get("nodeSelector") or {}), **resource.spec.node_selector}
     }
-    if affinity := (asked.get("affinity") or {}).get("nodeAffinity"):
-        pod["affinity"] = {"nodeAffinity": affinity}
-    pod |= {
+    affinity = (asked.get("affinity") or {}).get("nodeAffinity")
+    # Unlike us, the controller of DaemonSets makes pods for super nodes, where they are tolerated.
+    pod = kept_off_super_nodes({**pod, "affinity": {"nodeAffinity": affinity}}) | {
         "hostNetwork": True,
         "serviceAccountName": resource.spec.health_checker.service_account_name or ACCOUNT,
         "tolerations": [msgspec.to_builtins(each) for each in tolerated],

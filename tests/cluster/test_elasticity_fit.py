@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from api.elasticity import IGNORE_RULES, LOCAL_REPLICAS, ON_SUPER_NODES, requiring
+from api.elasticity import IGNORE_RULES, LOCAL_REPLICAS
 from controllers.elasticity.eligibility import gather, request_of
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION
@@ -13,6 +13,7 @@ from controllers.elasticity.pods import PodIndex, decode
 from controllers.elasticity.rules import needs, reach
 from dev.lab.session import Lab
 from kube.resources import NODES, PODS
+from kube.selectors import ON_SUPER_NODES, requiring
 from kube.types import Pod
 from tests.cluster.elasticity import Raw, Shop, bind, configured, template
 from tests.elasticity_world import account, misfit

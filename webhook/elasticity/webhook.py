@@ -21,11 +21,10 @@ from api.elasticity import (
     ignores_rules,
     is_daemon_pod,
     is_injected,
-    kept_off_super_nodes,
     local_replicas,
     tolerates_super_nodes,
 )
-from kube.selectors import NodeAffinity
+from kube.selectors import NodeAffinity, kept_off_super_nodes
 from kube.types import MIRROR, ObjectMeta, SchedulingGate, Toleration, Value
 from settings import ElasticitySettings
 from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
