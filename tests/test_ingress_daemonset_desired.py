@@ -81,6 +81,12 @@ def test_pods_that_share_the_ports_of_a_node_list_none_and_are_still_probed() ->
         assert found["lifecycle"] == {"preStop": {"httpGet": {"port": 80}}}
 
 
+def test_a_port_without_a_number_is_left_to_the_api_server_to_refuse() -> None:
+    proxy = {**PROBED, "ports": [{"name": "http"}]}
+    (found,) = pod_of(deployment(resource({"hostNetwork": True, "containers": [proxy]}), "n1"))["containers"]
+    assert found["livenessProbe"] == {"httpGet": {"path": "/", "port": None}}
+
+
 @pytest.mark.parametrize(("spec", "pod"), [({"podsPerNode": 1}, {"hostNetwork": True}), ({}, {})])
 def test_other_pods_keep_their_ports(spec: dict[str, Any], pod: dict[str, Any]) -> None:
     body = deployment(resource({**pod, "containers": [PROBED]}, **spec), "n1")

@@ -382,7 +382,7 @@ def without_ports(spec: Raw) -> dict[str, Any]:
 
 
 def _bare(container: Raw) -> dict[str, Any]:
-    ports = {port["name"]: port["containerPort"] for port in container.get("ports") or () if port.get("name")}
+    ports = {port.get("name"): port.get("containerPort") for port in container.get("ports") or ()}
     bare = _numbered(_without(container, "ports"), ("livenessProbe", "readinessProbe", "startupProbe"), ports)
     if hooks := bare.get("lifecycle"):
         bare["lifecycle"] = _numbered(hooks, ("postStart", "preStop"), ports)
