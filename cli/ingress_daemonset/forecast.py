@@ -138,13 +138,13 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
 def with_images(raw: Raw, images: Sequence[str]) -> Raw:
     """*raw* with these images in its template. Failure."""
     changed = copy.deepcopy(raw)
-    spec = changed["spec"]["template"]["spec"]
-    containers = spec.get("containers", ())
-    by_name = {each["name"]: each for each in (*spec.get("initContainers", ()), *containers)}
+    spec = changed["spec"]["template"].get("spec") or {}
+    containers = spec.get("containers") or []
+    by_name = {each.get("name", ""): each for each in (*(spec.get("initContainers") or ()), *containers)}
     for each in images:
         name, _, image = each.rpartition("=")
         if not name and len(containers) == 1:
-            name = containers[0]["name"]
+            name = containers[0].get("name", "")
         if name not in by_name:
             place = f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
             raise Failure(
