@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace as replaced
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,7 @@ from api.anycast_ip import TAINT
 from cloud.types import Address, Quota
 from controllers.anycast_ip.claim import POOL, Claim, claim_for, read, spare_for
 from controllers.anycast_ip.planner import plan
-from controllers.anycast_ip.pool import has_place, in_line, missing
+from controllers.anycast_ip.pool import has_place, in_line, missing, without_place
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Action, Order, Related, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
@@ -96,6 +96,28 @@ SPARE = replace(PENDING, address="eip-spare")
 )  # fmt: skip
 def test_the_pool_has_a_place(claim: Claim, pooled: list[Claim], settings: Pool, expected: bool) -> None:
     assert has_place(claim, pooled, settings, NOW) is expected
+
+
+class Counted(list[Claim]):
+    """Counts how many of it were looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Claim]:
+        for each in super().__iter__():
+            self.looks += 1
+            yield each
+
+
+@pytest.mark.parametrize("settings", [pool(), pool(40), pool(idle=30), pool(40, 30), pool(40, 30, "30s")])
+def test_who_has_no_place_is_found_by_one_look_at_each(settings: Pool) -> None:
+    claims = [kept(number, number % 50, releasing=number % 7 == 0) for number in range(100)]
+    claims += [spare_for(f"spare-{number}", SETTINGS, NOW) for number in range(50)]
+    pooled = Counted(claims)
+    over = without_place(pooled, settings, NOW)
+
+    assert pooled.looks == len(claims)
+    assert over == {each.uid for each in claims if not has_place(each, claims, settings, NOW)}
 
 
 @pytest.mark.parametrize(

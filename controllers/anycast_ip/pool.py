@@ -49,18 +49,36 @@ def has_place(claim: Claim, pooled: Collection[Claim], settings: Pool, now: date
     The longest idle *min_idle* stay whatever their age; orders that are under way have the last places. What was
     ordered for the pool, or is lent, takes no place of what is retained; what a node left unordered has none.
     """
+    mine = _place(claim, now)
+    before = [each for each in pooled if _takes_place(each) and _place(each, now) < mine]
+    return _stays(claim, len(before), sum(each.node != POOL for each in before), settings, now)
+
+
+def without_place(pooled: Collection[Claim], settings: Pool, now: datetime) -> set[str]:
+    """The uids of those in the pool that `has_place` is false for, by one walk through the line."""
+    over, before, retained = set[str](), 0, 0
+    for claim in sorted(pooled, key=lambda each: _place(each, now)):
+        if not _stays(claim, before, retained, settings, now):
+            over.add(claim.uid)
+        if _takes_place(claim):
+            before, retained = before + 1, retained + (claim.node != POOL)
+    return over
+
+
+def _stays(claim: Claim, before: int, retained: int, settings: Pool, now: datetime) -> bool:
+    """With so many *before* it in the pool, of which so many are *retained*."""
     if claim.releasing or claim.uid.startswith(ORPHAN) or not (claim.address or claim.pooled):
         return False
     if claim.lent:
         return bool(settings.adopt)
-    mine = _place(claim, now)
-    others = [each for each in pooled if each.uid != claim.uid and not each.releasing and not each.lent]
-    before = [each for each in others if _place(each, now) < mine]
-    if len(before) < settings.min_idle:
+    if before < settings.min_idle:
         return True
-    retained = sum(each.node != POOL for each in before)
     is_recent = (now - (claim.pooled or now)).total_seconds() < settings.retain.age
     return claim.node != POOL and is_recent and retained < settings.retain.most
+
+
+def _takes_place(claim: Claim) -> bool:
+    return not (claim.releasing or claim.lent)
 
 
 def _place(claim: Claim, now: datetime) -> tuple[bool, datetime, str]:
@@ -146,7 +164,7 @@ class Upkeep:
 
     def _end(self, pooled: Collection[Claim], settings: Pool) -> None:
         """Reconcile, once, those that have lost their place."""
-        over = {claim.uid for claim in pooled if not has_place(claim, pooled, settings, self._now())}
+        over = without_place(pooled, settings, self._now())
         for uid in over - self._ended:
             self._sources.enqueue(uid)
         self._ended = over
