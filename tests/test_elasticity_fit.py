@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from controllers.elasticity.filters import Reach
-from controllers.elasticity.nodes import WatchedNode, matters, sorted_out
+from controllers.elasticity.nodes import Nodes, WatchedNode, matters, sorted_out
 from controllers.elasticity.pods import Pod, PodIndex, decode
 from controllers.elasticity.room import SuperNodes
+from controllers.elasticity.sources import NodeCache
 from tests.elasticity_world import (
     AWAY,
     HOME,
+    Feed,
     account,
     fleet,
     misfit,
@@ -301,3 +305,20 @@ def test_a_pod_asks_for_super_nodes_when_no_other_node_suits_it(spec: dict[str, 
 )
 def test_what_decides_about_a_fit_is_news(old: WatchedNode | None, new: WatchedNode, news: bool) -> None:
     assert matters(old, new) is news
+
+
+def test_what_nodes_report_all_the_time_costs_no_sorting_of_all() -> None:
+    feed = Feed(msgspec.json.Decoder(WatchedNode).decode)
+    shown = msgspec.to_builtins(node(HOME))
+    nodes = NodeCache(feed.informer)
+
+    def show(version: str, **parts: Any) -> Nodes:
+        feed.list([{**shown, **parts, "metadata": {**shown["metadata"], "resourceVersion": version}}])
+        return nodes()
+
+    first = show("1")
+    assert [each.metadata.name for each in first.local] == [HOME]
+    disk = {"type": "DiskPressure", "status": "False"}
+    again = {**shown["status"], "conditions": [*shown["status"]["conditions"], disk]}
+    assert show("2", status=again) is first
+    assert show("3", spec={"unschedulable": True}).local[0].spec.unschedulable

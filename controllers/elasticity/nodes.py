@@ -107,12 +107,17 @@ def sorted_out(nodes: Iterable[WatchedNode]) -> Nodes:
 
 
 def matters(old: WatchedNode | None, new: WatchedNode | None) -> bool:
-    """Not what every node reports all the time."""
+    """Of super nodes, what a decision reads."""
+    return any(each and is_super(each) for each in (old, new)) and differ(old, new)
+
+
+def differ(old: WatchedNode | None, new: WatchedNode | None) -> bool:
+    """Not by what every node reports all the time."""
     return _what_counts(old) != _what_counts(new)
 
 
 def _what_counts(node: WatchedNode | None) -> object:
-    if node is None or not is_super(node):
+    if node is None:
         return None
     spec = node.spec
     return node.ready, node.metadata.labels, spec.taints, spec.unschedulable, node.status.allocatable

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from api.elasticity import SWITCH
-from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
+from controllers.elasticity.nodes import Nodes, WatchedNode, differ, sorted_out
 from controllers.elasticity.patches import Action, Kind, Patch
 from controllers.elasticity.pods import Pod, PodIndex, decode, decode_for_return, facets
 from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload, is_sent, parse
@@ -81,7 +81,7 @@ class PodCache(PodIndex):
 
 
 class NodeCache:
-    """The nodes of *informer*, sorted out once for each change; *pods* are those of the beginning."""
+    """The nodes of *informer*, sorted out once for each change that counts; *pods* are those of the beginning."""
 
     def __init__(self, informer: Informer[WatchedNode], pods: Iterable[Pod] = ()) -> None:
         self._informer = informer
@@ -89,7 +89,7 @@ class NodeCache:
         # A super node may be gone before this leader could see it, and come back with its pods.
         names = frozenset(pod.node_name for pod in pods if pod.node_name and is_sent(pod))
         self._sorted = 0, Nodes(names)
-        informer.on_change(lambda *_: self._count())
+        informer.on_change(self._note)
 
     def __call__(self) -> Nodes:
         changes, (as_of, known) = self._changes, self._sorted
@@ -100,8 +100,8 @@ class NodeCache:
             self._sorted = changes, known
         return known
 
-    def _count(self) -> None:
-        self._changes += 1
+    def _note(self, old: WatchedNode | None, new: WatchedNode | None) -> None:
+        self._changes += differ(old, new)
 
 
 @dataclass(frozen=True)
