@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from api.elasticity import PLACEMENT
 from controllers.elasticity.patches import (
     Action,
     Kind,
 )
+from controllers.elasticity.planner import Past, plan
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets, oldest_first
-from controllers.elasticity.room import Quota, counted, counts
-from controllers.elasticity.snapshot import Location, location_of, ordinal_of
+from controllers.elasticity.room import Quota, SuperNodes, counted, counts
+from controllers.elasticity.snapshot import ClusterState, Location, Snapshot, location_of, ordinal_of
+from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
+from tests.elasticity_world import AWAY, HOME, STUCK, fleet, raw_of, raw_pod
 from tests.factories import NOW
 from tests.tables import table
 
@@ -50,6 +53,25 @@ def taken(quota: Quota, pod: Pod) -> str:
 def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[str], full: str) -> None:
     pods = [pod(f"there-{number}", namespace=each) for number, each in enumerate(there)]
     assert taken(quota(MaxSuperPods(**limits), *pods), pod()) == full
+
+
+def test_a_decision_that_places_no_pod_counts_none() -> None:
+    """After each change of the leader there is one for each workload, and there may be thousands."""
+    read = list[str]()
+
+    def having(facet: str) -> Sequence[Pod]:
+        read.append(facet)
+        return ()
+
+    bound, limited = pod(gated=False, spec={"nodeName": HOME}), MaxSuperPods(total=1)
+    settings, eligibility = ElasticitySettings(max_super_pods=limited), cast(Any, None)
+    snapshot = Snapshot([bound], {}, ClusterState(fleet(), settings, None, lambda _: None), NOW)
+    super_nodes = SuperNodes(snapshot, PodIndex(having), eligibility)
+    plan(snapshot, super_nodes, Past())
+    assert not read
+
+    assert super_nodes.quota.refusal(bound) is None
+    assert read == ["sent", f"held {AWAY}"]
 
 
 @table(

@@ -82,14 +82,23 @@ class _Used:
 
 
 class Quota:
-    """What *limits* leave besides the pods that are *there*, which are not read where nothing is limited."""
+    """What *limits* leave besides the pods that are *there*; they are read for the first pod that needs a place."""
 
     def __init__(self, limits: MaxSuperPods, there: Iterable[Pod], now: datetime) -> None:
-        self._limits, self._now = limits, now
-        pods = [*there] if limits.is_limited else []
-        self._taken = Counter(pod.metadata.namespace for pod in pods)
-        self._budgets = [_Used(budget, pods) for budget in limits.budgets if budget.holds_at(now)]
+        self._limits, self._there, self._now = limits, there, now
         self.refused: list[Pod] = []
+
+    @cached_property
+    def _pods(self) -> Sequence[Pod]:
+        return [*self._there] if self._limits.is_limited else []
+
+    @cached_property
+    def _taken(self) -> Counter[str]:
+        return Counter(pod.metadata.namespace for pod in self._pods)
+
+    @cached_property
+    def _budgets(self) -> Sequence[_Used]:
+        return [_Used(budget, self._pods) for budget in self._limits.budgets if budget.holds_at(self._now)]
 
     def refusal(self, pod: Pod) -> str | None:
         """The limit that is reached, in the same words for as long as it is: they are written to pods that wait."""
