@@ -80,6 +80,7 @@ class World:
         pods: Any = FakeStore(
             self.known_pods,
             uid=lambda each: [each.metadata.uid],
+            namespace=lambda each: [each.metadata.namespace],
             predecessor=lambda each: [predecessor_of(each.metadata.annotations)],
             **{FOLLOWERS: follows},
         )

@@ -405,6 +405,19 @@ def test_a_pod_is_marked_when_its_addresses_are_durable_in_a_segment_of_the_conf
     assert order == ["ipreservations", "redis-0"]
 
 
+def test_a_namespace_that_changes_has_its_pods_judged_again_and_no_others_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = reserved_ahead()
+    world.of_namespace |= {RESERVE: "false"}
+    monkeypatch.setattr(world.caches.pods, "list", pytest.fail)
+    (namespace,) = world.caches.namespaces.list()
+    world.standing.observe_namespace(None, namespace)
+    world.run(20)
+
+    assert not world.reservations.held
+
+
 @pytest.mark.parametrize("choice", [{RESERVE: "false"}, {RESERVE: "FALSE"}])
 def test_a_pod_that_opts_out_loses_its_mark_before_its_reservation(choice: Mapping[str, str]) -> None:
     world = reserved_ahead()

@@ -149,7 +149,7 @@ KEPT = (MIRROR, RESERVE, RESERVE_FROM, RESERVED, SAME_ADDRESS_FROM, IP_ADDRS)
 
 @dataclass(frozen=True)
 class Caches:
-    """Segments are indexed by the "keys" and the "cidrs" of their records, pods by "uid" and "predecessor".
+    """Segments are indexed by "keys" and "cidrs" of their records, pods by "uid", "namespace" and "predecessor".
 
     *claims* are what the leader promised beyond what they say.
     """
@@ -175,6 +175,9 @@ class Caches:
             if all(pod.finished for pod in self.pods.by_index("uid", uid)):
                 self.claims.ended(uid)
 
+    def pods_of(self, namespace: Namespace) -> Sequence[Pod]:
+        return self.pods.by_index("namespace", namespace.metadata.name)
+
     def lives_with(self, key: str) -> bool:
         """Whether there is a pod with the address of this *key* of a record."""
         return any(key in keys_of(pod) for pod in self.pods.by_index("uid", key.partition(" ")[2]))
@@ -193,6 +196,7 @@ def caches_of(informers: Informers, reservations: Resource) -> Caches:
     caches.segments.add_index("keys", lambda segment: segment.keys)
     caches.segments.add_index("cidrs", lambda segment: segment.cidrs if segment.ours else ())
     caches.pods.add_index("uid", lambda pod: (pod.metadata.uid,))
+    caches.pods.add_index("namespace", lambda pod: (pod.metadata.namespace,))
     caches.pods.add_index("predecessor", lambda pod: {predecessor_of(pod.metadata.annotations)} - {""})
     return caches
 

@@ -157,9 +157,8 @@ class OptInReconciler:
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> Iterable[str]:
         """One that is selected from now on."""
-        for pod in self.caches.pods.list() if old is None and new is not None else ():
-            if new and pod.metadata.namespace == new.metadata.name:
-                yield from self.pod_changed(None, pod)
+        for pod in self.caches.pods_of(new) if old is None and new is not None else ():
+            yield from self.pod_changed(None, pod)
 
     def workload_changed(self, kind: str, old: Workload | None, new: Workload | None) -> Iterable[str]:
         if new is None or (old is not None and old.choice == new.choice):

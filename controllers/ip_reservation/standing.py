@@ -255,10 +255,8 @@ class StandingReconciler:
         return ()
 
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> Iterable[str]:
-        namespace = new or old
-        if namespace is not None:
-            pods = self._caches.pods.list()
-            self._note(pod for pod in pods if pod.metadata.namespace == namespace.metadata.name)
+        if namespace := new or old:
+            self._note(self._caches.pods_of(namespace))
         return ()
 
     def observe_segment(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
