@@ -190,8 +190,10 @@ def test_a_late_reservation_finds_the_pod_that_was_faster() -> None:
     assert world.recorder.reasons == ["AddressSwapped"]
 
 
-def test_what_was_taken_out_is_remembered_up_to_a_number() -> None:
+def test_what_was_taken_out_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a look at all that was decided about pods, which may be as much, for each change of a segment."""
     world = World()
+    monkeypatch.setattr(world.caches.claims, "decided", pytest.fail)
     for number in range(REMEMBERED + 1):
         cidr = f"10.1.{number // 256}.{number % 256}/32"
         world.reconciler.observe_segment(segment(replace(gone(), cidr=cidr)), None)

@@ -130,6 +130,9 @@ class Claims:
         with self._lock:
             return frozenset(uid for uid, either in self._decided.items() if either is stays)
 
+    def is_excused(self, uid: str) -> bool:
+        return self._decided.get(uid) is False
+
     def relied_on(self) -> Keys:
         with self._lock:
             every = (*self._claimed.values(), *self._marked.values())

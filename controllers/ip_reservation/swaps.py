@@ -151,11 +151,10 @@ class SwapReconciler:
 
     def _remember(self, records: Iterable[Record]) -> None:
         """Only what had ended, and was to stay: a record without an end was given back to its pod."""
-        settings, now, confirmed = self.settings(), self.clock.now(), self._confirmed(records)
-        excused = self.caches.claims.decided(stays=False) if confirmed else ()  # which may be many
-        for record in confirmed:
+        settings, now = self.settings(), self.clock.now()
+        for record in self._confirmed(records):
             self._taken_out.pop(record.cidr, None)
-            is_needless = record.uid in excused or self._is_kept(record)
+            is_needless = self.caches.claims.is_excused(record.uid) or self._is_kept(record)
             if record.ended and not (is_needless or is_over(record, settings, now)):
                 self._taken_out[record.cidr] = record
         while len(self._taken_out) > REMEMBERED:
