@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from api.health_checks import SCHEDULED
-from api.ingress_daemonset import KIND, NODE_LABEL
+from api.ingress_daemonset import DETACHED_BY, KIND, NODE_LABEL
 from api.ingress_daemonset.status import RolloutStatus, Status
 from controllers.ingress_daemonset import weights
 from controllers.ingress_daemonset.children import Target
@@ -32,6 +32,9 @@ from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
 from tests.ingress_daemonset_leader import Api, with_nodes
 from tests.ingress_daemonset_world import UID, resource
+from tests.tables import table
+
+MARK = '{"at":"2026-01-02T03:04:05Z"}'
 
 
 class Listening:
@@ -73,6 +76,51 @@ def test_all_are_looked_at_when_a_node_changes_in_what_matters() -> None:
 
     here.api.remove("Node", "n1")
     assert here.keys() == {"edge/web"}
+
+
+@table(
+    "spec, change, concerned",
+    {
+        "of others": ({}, {"metadata": {"annotations": {"a": "b"}}}, False),
+        "that comes to match": ({}, {"metadata": {"labels": {"pool": "edge"}}}, True),
+        "that is marked": ({}, {"metadata": {"annotations": {DETACHED_BY: f'{{"{UID}": {MARK}}}'}}}, True),
+        "that others have marked": ({}, {"metadata": {"annotations": {DETACHED_BY: f'{{"x": {MARK}}}'}}}, False),
+        "where it has pods": ({"deployed": True}, {"metadata": {"annotations": {"a": "b"}}}, True),
+        "while the former template is wanted": ({"returns": True}, {"metadata": {"annotations": {"a": "b"}}}, True),
+    },
+)  # fmt: skip
+@pytest.mark.parametrize("selector", ["spec", "template"])
+def test_a_node_leads_to_those_whose_pods_may_run_there(
+    selector: str, spec: dict[str, bool], change: dict[str, Any], concerned: bool
+) -> None:
+    pool: dict[str, Any] = {"nodeSelector": {"pool": "edge"}}
+    api = with_nodes("n1", **pool) if selector == "spec" else with_nodes("n1", pod=pool)
+    if spec.get("deployed"):
+        api.put("Deployment", owned())
+    if spec.get("returns"):
+        api.edit(
+            "IngressDaemonSet", "edge/web", {"status": {"rollback": {"revision": "2", "toRevision": "1"}}}
+        )
+    api.deliver()
+    here = Listening(api)
+    api.edit("Node", "n1", change)
+    assert here.keys() == ({"edge/web"} if concerned else set())
+
+    api.edit(
+        "Node", "n1", {"metadata": {"labels": {"pool": None}, "annotations": {DETACHED_BY: None, "a": None}}}
+    )
+    assert here.keys() == ({"edge/web"} if concerned else set())
+
+
+def test_what_is_known_at_the_start_is_queued_once_and_not_for_each_node() -> None:
+    api, queued = with_nodes(*(f"n{number}" for number in range(50))), list[str]()
+
+    def pace(key: str) -> float:
+        queued.append(key)
+        return 0.5
+
+    enqueue_changes(ObjectCache(api, api.informers), WorkQueue("test", clock=FakeClock()), pace)
+    assert queued == ["edge/web"]
 
 
 def test_what_kubelets_report_all_the_time_leads_to_nothing() -> None:

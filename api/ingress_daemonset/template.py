@@ -147,6 +147,15 @@ def where_of(resource: IngressDaemonSet) -> Where:
     return Where(labels, pod.affinity.node_affinity.required, tolerations(pod))
 
 
+def may_match(resource: IngressDaemonSet, node: FollowedNode) -> bool:
+    """False only where `matches` is false, whose template may be the former one; it costs next to nothing."""
+    if resource.stored.rollback:
+        return True
+    of_pods = (resource.spec.template.get("spec") or {}).get("nodeSelector") or {}
+    wanted, labels = {**of_pods, **resource.spec.node_selector}, node.metadata.labels
+    return all(value is None or labels.get(key) == value for key, value in wanted.items())
+
+
 def tolerations(pod: PodSpec) -> tuple[Toleration, ...]:
     """Of the *pod*, and those that all pods of DaemonSets have."""
     added = (*OF_DAEMONS, OF_HOST_NETWORK) if pod.host_network else OF_DAEMONS

@@ -16,13 +16,15 @@ import msgspec
 import structlog
 from prometheus_client import Histogram
 
+from api.health_checks import deployment_name
 from api.ingress_daemonset import KIND
 from api.ingress_daemonset.status import raw_of
-from api.ingress_daemonset.template import FollowedNode
+from api.ingress_daemonset.template import FollowedNode, may_match
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.controller import CLOCK, Clock, Controller
 from controllers.executor import Executor
 from controllers.ingress_daemonset.children import Child, Seen, Target
+from controllers.ingress_daemonset.detachment import holders_of
 from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration, overwrite
 from controllers.ingress_daemonset.health_checks import plan_health_checkers
 from controllers.ingress_daemonset.object_cache import (
@@ -149,13 +151,18 @@ def require_served(client: Client) -> bool:
 
 
 def enqueue_changes(cache: ObjectCache, queue: WorkQueue, pace: Callable[[str], float]) -> None:
+    """What is known already is queued once, not for each node."""
+    has_begun = False
+
     def enqueue(key: str) -> None:
         queue.add_after(key, pace(key))
 
     def on_node(old: FollowedNode | None, new: FollowedNode | None) -> None:
-        if matters(old, new):
-            for each in cache.list("IngressDaemonSet"):
-                enqueue(key_of(each.metadata))
+        if has_begun and matters(old, new):
+            versions = [each for each in (old, new) if each]
+            for resource in cache.list("IngressDaemonSet"):
+                if any(concerns(each, resource, cache) for each in versions):
+                    enqueue(key_of(resource.metadata))
 
     def on_resource(old: IngressDaemonSet | None, new: IngressDaemonSet | None) -> None:
         if seen := new or old:
@@ -164,6 +171,19 @@ def enqueue_changes(cache: ObjectCache, queue: WorkQueue, pace: Callable[[str], 
     handlers: dict[str, Callable[[Any, Any], None]] = {"IngressDaemonSet": on_resource, "Node": on_node}
     for kind, informer in cache.informers.items():
         informer.on_change(handlers.get(kind) or partial(enqueue_owner, enqueue))
+    has_begun = True
+    enqueue_all(cache, queue)
+
+
+def concerns(node: FollowedNode, resource: IngressDaemonSet, cache: ObjectCache) -> bool:
+    """Whether pods of *resource* may run there, by labels alone, or it has left something there."""
+    metadata = resource.metadata
+    own = Target("Deployment", metadata.namespace, deployment_name(metadata.name, node.name))
+    return (
+        may_match(resource, node)
+        or metadata.uid in holders_of(node.metadata.annotations)
+        or cache.get(own) is not None
+    )
 
 
 def enqueue_owner(enqueue: Callable[[str], None], old: Child | None, new: Child | None) -> None:
