@@ -55,10 +55,11 @@ class Cluster:
         assert (namespace, name) == ("edge", "web-n1-7d4-x")
         return self._get("pod", self._pod)
 
-    def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Sequence[IngressDaemonSet]:
+    def ingress_daemonsets(self, namespace: str, name: str, *, deadline: float) -> Sequence[IngressDaemonSet]:
         assert namespace == "edge"
         other = resource(raw(name="other-web"))
-        return self._get("resources", [other] if "resource" in self._absent else [other, self._resource])
+        found = [other] if "resource" in self._absent else [other, self._resource]
+        return self._get("resources", [each for each in found if name in ("", each.metadata.name)])
 
     def request_drain(self, resource: IngressDaemonSet, node: str, at: str, *, deadline: float) -> None:
         if self._fault == "request":
@@ -135,9 +136,21 @@ def served(crd: Kind | None = None) -> tuple[FakeAPI, ClusterLookup]:
     return fake, ClusterLookup(fake.client("drawbridge"), lambda: 0.0)
 
 
+def test_an_eviction_reads_its_own_ingress_daemonset_alone() -> None:
+    """A drain repeats it for each pod: all of them, with their statuses, may be megabytes."""
+    fake, lookup = served()
+    fake.put(INGRESS_DAEMONSETS, raw(DETACHING, uid="uid-web"))
+    settings = IngressDaemonSetSettings.model_validate({"enabled": True})
+    decision = EvictionWebhook(lambda: settings, lookup, lambda: NOW).review(eviction_on("n1"), 9)
+
+    assert not decision.allowed
+    asked = [each.query for each in fake.calls if each.path == INGRESS_DAEMONSETS.path("edge")]
+    assert [each.get("fieldSelector") for each in asked] == ["metadata.name=web"]
+
+
 def test_a_request_for_another_of_the_same_name_is_not_stored() -> None:
     fake, lookup = served()
-    [found] = lookup.ingress_daemonsets("edge", deadline=9)
+    [found] = lookup.ingress_daemonsets("edge", "web", deadline=9)
     fake.remove(INGRESS_DAEMONSETS, "web", "edge")
     fake.put(INGRESS_DAEMONSETS, raw(uid="another"))
 
@@ -151,7 +164,7 @@ def test_a_request_that_an_older_crd_prunes_holds_no_eviction() -> None:
     del schema["properties"]["status"]["properties"][DRAIN_REQUESTS]
     ours = next(each for each in FakeAPI().kinds if each.kind == KIND)
     _, lookup = served(replace(ours, schema=Structural(schema)))
-    [found] = lookup.ingress_daemonsets("edge", deadline=9)
+    [found] = lookup.ingress_daemonsets("edge", "web", deadline=9)
 
     with pytest.raises(KubeError, match="upgrade it"):
         lookup.request_drain(found, "n1", "2026-01-02T03:04:05Z", deadline=9)

@@ -90,7 +90,7 @@ def test_a_request_that_comes_between_a_look_and_its_write_is_not_lost() -> None
     to_the_end_of_a_drain(here)
     webhook = here.api.fake.client("webhook")
     lookup = ClusterLookup(webhook, lambda: 0.0)
-    [resource] = lookup.ingress_daemonsets("edge", deadline=9)
+    [resource] = lookup.ingress_daemonsets("edge", "web", deadline=9)
     again, late = f"{here.leader.now():%Y-%m-%dT%H:%M:%SZ}", list[str]()
 
     def between(verb: str, kind: str, name: str) -> str:

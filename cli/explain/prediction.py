@@ -156,7 +156,7 @@ class Snapshot:
     def namespace(self, name: str, *, deadline: float) -> Namespace:
         return _found(self.namespaces, name, Namespace)
 
-    def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Iterator[IngressDaemonSet]:
+    def ingress_daemonsets(self, namespace: str, name: str, *, deadline: float) -> Iterator[IngressDaemonSet]:
         return (each for each in self.resources if each.metadata.namespace == namespace)
 
     def request_drain(self, resource: IngressDaemonSet, node: str, at: str, *, deadline: float) -> None:

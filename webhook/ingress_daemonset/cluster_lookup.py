@@ -15,7 +15,7 @@ from api.ingress_daemonset.template import FollowedNode, readable, where_of
 from api.ingress_daemonset.types import IngressDaemonSet
 from kube.client import Client
 from kube.errors import KubeError, Unreachable
-from kube.resources import NODES, PODS, Resource, Selection
+from kube.resources import ALL, NODES, PODS, Resource, Selection
 from kube.types import Pod, key_of
 from runtime import time
 from settings import IngressDaemonSetSettings
@@ -44,7 +44,7 @@ class ClusterLookup:
         # A terminating one gives its ports back.
         sharing = [
             other
-            for other in self.ingress_daemonsets(None, deadline=deadline)
+            for other in self.ingress_daemonsets(None, "", deadline=deadline)
             if key_of(other.metadata) != key
             and other.metadata.deletion_timestamp is None
             and not ports.isdisjoint(other.spec.health_check_node_ports)
@@ -69,9 +69,12 @@ class ClusterLookup:
         if (written.get("status", {}).get(DRAIN_REQUESTS) or {}).get(node) != at:
             raise KubeError(f"the CRD has no status.{DRAIN_REQUESTS}: upgrade it to that of this version")
 
-    def ingress_daemonsets(self, namespace: str | None, *, deadline: float) -> Iterator[IngressDaemonSet]:
+    def ingress_daemonsets(
+        self, namespace: str | None, name: str, *, deadline: float
+    ) -> Iterator[IngressDaemonSet]:
         """Without unreadable ones, which are older than the schema and the rules; controllers ignore them."""
-        for raw in self._items(INGRESS_DAEMONSETS, Raw, namespace, deadline):
+        selection = Selection(namespace, field_selector=f"metadata.name={name}" if name else "")
+        for raw in self._items(INGRESS_DAEMONSETS, Raw, selection, deadline):
             self._left(deadline)
             try:
                 yield readable(raw)
@@ -93,7 +96,7 @@ class ClusterLookup:
         """The first node that *new* and each of *others* match, by the other's key."""
         shared: dict[str, str] = {}
         mine, theirs = where_of(new), {key_of(other.metadata): where_of(other) for other in others}
-        for node in self._items(NODES, FollowedNode, None, deadline):
+        for node in self._items(NODES, FollowedNode, ALL, deadline):
             self._left(deadline)
             lasting = tuple(taint for taint in node.spec.taints if not taint.key.startswith(PASSING))
             node = replace(node, spec=replace(node.spec, taints=lasting))
@@ -108,10 +111,9 @@ class ClusterLookup:
         self,
         kind: Resource,
         type: type[T],  # noqa: A002 - as the client
-        namespace: str | None,
+        selection: Selection,
         deadline: float,
     ) -> Iterator[T]:
-        selection = Selection(namespace=namespace)
         pages = self._client.list_pages(kind, selection, type=type, timeout=lambda: self._left(deadline))
         for page in pages:
             yield from page.items or ()

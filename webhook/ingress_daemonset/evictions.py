@@ -29,7 +29,9 @@ class Cluster(Protocol):
     """The methods raise KubeError."""
 
     def pod(self, namespace: str, name: str, *, deadline: float) -> Pod: ...
-    def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Iterable[IngressDaemonSet]: ...
+    def ingress_daemonsets(self, namespace: str, name: str, *, deadline: float) -> Iterable[IngressDaemonSet]:
+        """The one of *name*; all of them where that is empty."""
+
     def request_drain(self, resource: IngressDaemonSet, node: str, at: str, *, deadline: float) -> None:
         """Have the controllers detach *node*."""
 
@@ -84,9 +86,11 @@ class EvictionWebhook:
         """The node of the pod, or why the eviction need not wait."""
         try:
             pod = self._cluster.pod(request.namespace, request.name, deadline=deadline)
-            if not deployment_of(pod):
+            if not (deployment := deployment_of(pod)):
                 return "no running pod of an IngressDaemonSet"
-            resource = owner_of(pod, self._cluster.ingress_daemonsets(request.namespace, deadline=deadline))
+            name = _named_in(deployment, pod.spec.node_name)
+            resources = self._cluster.ingress_daemonsets(request.namespace, name, deadline=deadline)
+            resource = owner_of(pod, resources)
         except NotFound as error:
             return f"gone: {error}"
         if resource is None:
@@ -118,6 +122,12 @@ def deployment_of(pod: Pod) -> str:
         return ""
     name, _, revision = owner.name.rpartition("-")
     return name if owner.kind == "ReplicaSet" and revision and revision == labels.get(REVISION) else ""
+
+
+def _named_in(deployment: str, node: str) -> str:
+    """The IngressDaemonSet: a drain asks again for each pod every few seconds. Empty where it was shortened."""
+    name = deployment.removesuffix(f"-{node}")
+    return name if name != deployment else ""
 
 
 def owner_of(pod: Pod, resources: Iterable[IngressDaemonSet]) -> IngressDaemonSet | None:
