@@ -49,6 +49,7 @@ class Outcome(StrEnum):
     NEARLY_OVER = "nearly-over"
     STRICT_AFFINITY = "strict-affinity"
     NODE_SELECTOR = "node-selector"
+    NO_POOL = "no-pool"
     DISABLED_POOL = "disabled-pool"
     COOLDOWN = "cooldown"
     NOT_READ = "not-read"
@@ -173,6 +174,8 @@ def refusal(
     configuration = calico.configuration
     if configuration.strict_affinity:
         return Outcome.STRICT_AFFINITY
+    if calico.pools and not all(any(pool.has(each) for pool in calico.pools) for each in promise.addresses):
+        return Outcome.NO_POOL
     pools = [pool for pool in calico.pools if any(map(pool.has, promise.addresses))]
     if any(pool.spec.disabled for pool in pools):
         return Outcome.DISABLED_POOL

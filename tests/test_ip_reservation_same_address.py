@@ -268,6 +268,7 @@ def test_only_new_pods_are_looked_at(parts: Mapping[str, Any]) -> None:
 
 STRICT, COOLDOWN = {"skipped": WHY[Outcome.STRICT_AFFINITY]}, {"skipped": WHY[Outcome.COOLDOWN]}
 ELSEWHERE, DISABLED = {"skipped": WHY[Outcome.NODE_SELECTOR]}, {"skipped": WHY[Outcome.DISABLED_POOL]}
+OUTSIDE = {"skipped": WHY[Outcome.NO_POOL]}
 ASKED = {"promised": "10.0.0.1"}
 
 
@@ -287,6 +288,7 @@ def pools(**selectors: str) -> Mapping[str, Any]:
         pytest.param({"strict_affinity": True}, None, STRICT, id="nodes may not borrow addresses"),
         pytest.param(pools(of_it="zone == 'a'"), None, ELSEWHERE, id="its pool is for some nodes"),
         pytest.param(pools(of_it="all()", other="zone == 'a'"), None, ASKED, id="another pool is"),
+        pytest.param(pools(other="all()"), None, OUTSIDE, id="no pool has it, as on a super node"),
         pytest.param(
             {"pools": [IPPool(spec=IPPoolSpec("10.0.0.0/24", disabled=True))]},
             None,
