@@ -42,7 +42,7 @@ WORDS = {
         "predict_linear",
         "rate",
     ),
-    *("sum", "time", "topk", "vector"),
+    *("sum", "time", "topk", "unless", "vector"),
 }
 """Of the query language."""
 MATCHER = re.compile(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"')
