@@ -245,6 +245,31 @@ def test_the_pods_of_a_node_that_leaves_go_when_its_health_checks_have_failed_fo
 
 
 @pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param({"annotateNodeToDetach": {"key": DETACHED, "gracePeriodSeconds": 60}}, id="annotated"),
+        pytest.param({"labelNodeToDetach": True, "confirmTimeoutSeconds": 60}, id="labelled"),
+    ],
+)
+def test_a_node_that_its_autoscaler_deletes_with_a_finalizer_keeps_its_pods_for_its_own_grace(
+    parts: dict[str, Any],
+) -> None:
+    here = world(**parts)
+    taint(here)
+    turns(here)
+    here.nodes["n1"]["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    here.later(5)
+    turns(here)
+
+    here.later(54)
+    turns(here)
+    assert "web-n1" in here.deployments
+    here.later(1)
+    here.turn()
+    assert "web-n1" not in here.deployments
+
+
+@pytest.mark.parametrize(
     ("parts", "pods"),
     [
         pytest.param({"annotateDeploymentToDetach": {}}, 2, id="without a grace"),

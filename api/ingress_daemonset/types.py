@@ -276,11 +276,17 @@ class RollingUpdate(Value, frozen=True):
         return self.confirm_timeout_seconds if self.labels_node else 0
 
     @property
+    def node_grace_seconds(self) -> int:
+        """After what is written to a Node."""
+        annotation = self.node_annotation
+        return max(annotation.grace_period_seconds if annotation else 0, self.label_grace_seconds)
+
+    @property
     def grace_seconds(self) -> int:
         """The longest until a detached node gets nothing more, where others do their part at once."""
-        ways = (self.deployment_annotation, self.node_annotation, self.weights, self.timestamp)
+        ways = (self.deployment_annotation, self.weights, self.timestamp)
         graces = (each.grace_period_seconds for each in ways if each)
-        return max(self.label_grace_seconds, *graces, 0)
+        return max(self.node_grace_seconds, *graces, 0)
 
     @property
     def weights(self) -> Weights | None:

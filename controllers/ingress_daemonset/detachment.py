@@ -360,9 +360,8 @@ class Detachment:
         on_node = target("Node", self.node.metadata)
         if (annotation := rolling.deployment_annotation) and (mark := self.deployment_mark):
             ends.append(after(writes.began(mark.at, self.target), annotation.grace_period_seconds))
-        if (mark := self.node_mark) and (rolling.node_annotation or rolling.labels_node):
-            annotated = rolling.node_annotation.grace_period_seconds if rolling.node_annotation else 0
-            ends.append(after(writes.began(mark.at, on_node), max(annotated, rolling.label_grace_seconds)))
+        if mark := self.node_mark:
+            ends.append(after(writes.began(mark.at, on_node), rolling.node_grace_seconds))
         if wanted := rolling.timestamp:
             if (detached_at := self.timestamp) is None:
                 return None

@@ -155,19 +155,19 @@ class Departure:
     safe_at: datetime | None = None
 
 
-def departure(snapshot: Snapshot, held: Workload, *, exists: bool) -> Departure:
-    """Its pods go when the load balancer sends the node nothing more; *exists* is whether the node does."""
+def departure(snapshot: Snapshot, held: Workload, node: FollowedNode | None) -> Departure:
+    """Its pods go when the load balancer sends *node* nothing more, which may be gone."""
     resource, now, annotations = snapshot.resource, snapshot.now, held.metadata.annotations
     rolling = resource.spec.update_strategy.rolling_update
     annotation, weights = rolling.deployment_annotation, rolling.weights
-    serves, found = held.status.available_replicas > 0, Departure(held, counts=exists)
+    serves, found = held.status.available_replicas > 0, Departure(held, counts=node is not None)
     if target("Deployment", held.metadata) in snapshot.writes.uncertain:
         return found
     # Nothing is waited for where no pod gets traffic, or by which nothing could be detached.
-    grace, backends = RETURN if exists else 0, list[NodeBackends]()
+    grace, backends = RETURN if node else 0, list[NodeBackends]()
     if serves and annotation and (resource.spec.health_check_node_ports or weights):
         grace = max(grace, *(each.grace_period_seconds for each in (annotation, weights) if each))
-    if weights and rolling.confirm != OFF and (serves or exists):
+    if weights and rolling.confirm != OFF and (serves or node):
         backends = by_load_balancer(weights.load_balancers, snapshot.backends.get(held.node, ()))
     if not grace and not backends:
         return replace(found, action=delete("Deployment", held.metadata))
@@ -179,6 +179,10 @@ def departure(snapshot: Snapshot, held: Workload, *, exists: bool) -> Departure:
     weighed = weights.grace_period_seconds if weights else 0
     weightless = (after(each.detached_since, weighed) for each in backends if each.detached_since)
     safe_at = max([after(began, grace), *weightless])
+    if serves and node and (on_node := holders_of(node.metadata.annotations).get(resource.metadata.uid)):
+        # It was detached to be drained, say, before it had to leave.
+        since = snapshot.writes.began(on_node.at, target("Node", node.metadata))
+        safe_at = max(safe_at, after(since, rolling.node_grace_seconds))
     if safe_at > now:
         return replace(found, goes_at=safe_at)
     doubt = next(filter(None, (each.detach_doubt for each in backends)), None)
@@ -212,9 +216,9 @@ class Rollout:
         self.nodes = snapshot.rollouts(before)
         served = {node.node.name for node in self.nodes if not node.unmanaged}
         self.left = {name: each for name, each in snapshot.attachments().items() if name not in served}
-        desired, existing = {node.name for node in self.nodes}, {each.name for each in snapshot.nodes}
+        desired, existing = {node.name for node in self.nodes}, {each.name: each for each in snapshot.nodes}
         self.departures = [
-            departure(snapshot, each, exists=each.node in existing)
+            departure(snapshot, each, existing.get(each.node))
             for each in snapshot.deployments
             if each.metadata.name not in desired
             and each.is_of(resource.metadata.uid)
