@@ -157,6 +157,18 @@ def test_how_long_pods_are_gated_is_told_by_the_clock_of_the_leader_alone(ahead:
     assert GATE_SECONDS._sum.get() - before == pytest.approx(7.0)
 
 
+def test_a_pod_that_waited_for_a_limit_says_nothing_of_how_slow_placement_is() -> None:
+    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    first, _ = world.create(2, n="0")
+    world.leader.settle()
+    before = GATE_SECONDS._sum.get()
+    world.cluster.remove(first)
+    world.leader.settle()
+
+    assert world.placements() == {"super": 1}
+    assert GATE_SECONDS._sum.get() == before
+
+
 BUDGETS = MaxSuperPods(budgets=(Budget(namespaces=("shop",), max_pods=1),))
 FULL = "maxSuperPods.budgets limits pods of shop on super nodes to 1"
 

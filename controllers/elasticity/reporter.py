@@ -11,6 +11,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from api.elasticity import REASON, WAITS
 from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.pods import Observed, Pod, keep_only
+from controllers.elasticity.room import waits
 from kube.errors import ApiError
 from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.resources import PODS
@@ -37,7 +38,7 @@ REFUSED = Counter(
 )
 GATE_SECONDS = Histogram(
     "drawbridge_elasticity_gate_seconds",
-    "From when the leader first saw a pod to the removal of its gate.",
+    "From when the leader first saw a pod to the removal of its gate, of those that waited for no limit.",
     buckets=(0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300),
 )
 
@@ -122,7 +123,8 @@ class Reporter:
         log.info("pod written", action=action.kind, **at.about, why=why)
         if action.kind in PLACEMENTS:
             PLACED.labels(PLACEMENTS[action.kind]).inc()
-            GATE_SECONDS.observe(self._seen.seconds((action.uid,))[action.uid])
+            if not waits(pod):
+                GATE_SECONDS.observe(self._seen.seconds((action.uid,))[action.uid])
         elif action.kind is Kind.BURST:
             BURSTS.inc()
             self.event(pod, "SentToSuperNode", f"{why[0].upper()}{why[1:]}", "Normal")
