@@ -103,6 +103,7 @@ def test_nodes_are_read_only_when_a_port_is_shared() -> None:
     ("key", "shared"),
     [
         ("node.kubernetes.io/not-ready", "n1"),
+        ("tke.cloud.tencent.com/no-aia-ip", "n1"),
         ("node.cloudprovider.kubernetes.io/uninitialized", "n1"),
         ("a", ""),
     ],

@@ -25,8 +25,8 @@ from webhook.ingress_daemonset.validate import MOST_PROBLEMS, PATH, PortUser, Pr
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 from webhook.replica import Replica
 
-PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Prefixes of the taints that keep pods off a node until it is ready again."""
+PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "tke.cloud.tencent.com/no-aia-ip")
+"""Prefixes of the taints that keep pods off a node until it is ready again, or has its anycast IP."""
 
 Raw = dict[str, Any]
 T = TypeVar("T")
