@@ -49,7 +49,8 @@ class Indexer(Generic[T]):
     def __init__(self) -> None:
         self._objects: dict[str, T] = {}
         self._functions: dict[str, IndexFunction[T]] = {}
-        self._indexes: dict[str, dict[str, set[str]]] = {}
+        self._indexes: dict[str, dict[str, str | set[str]]] = {}
+        """The key of a lone object, as under most values, stands without a set, which would take 216 bytes."""
         self._lock = threading.Lock()
 
     def get(self, key: str) -> T | None:
@@ -62,7 +63,8 @@ class Indexer(Generic[T]):
     def by_index(self, name: str, value: str) -> Sequence[T]:
         """The objects for which the index function *name* yields *value*."""
         with self._lock:
-            return [self._objects[key] for key in self._indexes[name].get(value, ())]
+            held = self._indexes[name].get(value, ())
+            return [self._objects[key] for key in ((held,) if isinstance(held, str) else held)]
 
     def add_index(self, name: str, function: IndexFunction[T]) -> None:
         with self._lock:
@@ -101,14 +103,21 @@ class Indexer(Generic[T]):
             return old
 
     def _index(self, name: str, key: str, each: T) -> None:
+        index = self._indexes[name]
         for value in self._functions[name](each):
-            self._indexes[name].setdefault(value, set()).add(key)
+            held = index.setdefault(value, key)
+            if isinstance(held, set):
+                held.add(key)
+            elif held != key:
+                index[value] = {held, key}
 
     def _unindex(self, name: str, key: str, each: T) -> None:
         index = self._indexes[name]
         for value in set(self._functions[name](each)):
-            index[value].discard(key)
-            if not index[value]:
+            held = index[value]
+            if isinstance(held, set):
+                held.discard(key)
+            if not held or held == key:
                 del index[value]
 
 

@@ -11,15 +11,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from dev.lab.informing import informer_of
 from dev.lab.waiting import stretch, until
 from kube.errors import Backoff
-from kube.informer import Informer
+from kube.informer import Indexer, Informer
 from kube.resources import PODS, Selection
-from kube.types import Pod
+from kube.types import ObjectMeta, Pod, PodSpec
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -379,6 +381,33 @@ def test_indexes_follow_the_objects() -> None:
         assert [pod.metadata.name for pod in informer.by_index("node", "m")] == ["a"]
         assert [pod.metadata.name for pod in informer.by_index("node", "n")] == ["c"]
         assert informer.by_index("node", "nowhere") == []
+
+
+def on_node(name: str, node: str) -> Pod:
+    return Pod(ObjectMeta(name=name), PodSpec(node_name=node))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "m", "n"]))))
+def test_an_index_has_what_there_is(changes: list[tuple[str, str]]) -> None:
+    indexer, there = Indexer[Pod](), dict[str, str]()
+    indexer.add_index("node", lambda pod: [pod.spec.node_name])
+    for name, node in changes:
+        indexer.store(name, on_node(name, node) if node else None)
+        there[name] = node
+        for each in ("m", "n"):
+            found = sorted(pod.metadata.name for pod in indexer.by_index("node", each))
+            assert found == sorted(name for name, node in there.items() if node == each)
+
+
+def test_an_index_of_lone_objects_is_small() -> None:
+    """A leader has several, of 150,000 pods."""
+    indexer = Indexer[Pod]()
+    indexer.replace({str(number): on_node(str(number), f"node-{number}") for number in range(1000)})
+    tracemalloc.start()
+    indexer.add_index("node", lambda pod: [pod.spec.node_name])
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken / 1000 < 200
 
 
 @pytest.mark.parametrize(
