@@ -11,7 +11,7 @@ import msgspec
 from api.same_address import predecessor_of
 from calico.segment import IPReservation, Record
 from controllers.controller import Clock
-from controllers.ip_reservation.caches import Caches, decode_pod
+from controllers.ip_reservation.caches import Caches, addresses_of, decode_pod
 from controllers.ip_reservation.calls import LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.late_reservations import LateReconciler, RestoreReconciler
@@ -81,6 +81,7 @@ class World:
             self.known_pods,
             uid=lambda each: [each.metadata.uid],
             namespace=lambda each: [each.metadata.namespace],
+            cidrs=addresses_of,
             predecessor=lambda each: [predecessor_of(each.metadata.annotations)],
             **{FOLLOWERS: follows},
         )

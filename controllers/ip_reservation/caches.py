@@ -16,6 +16,7 @@ from api.ip_reservation import (
     NAMESPACE_LABEL_VALUES,
     RESERVE,
     RESERVE_FROM,
+    cidrs_of,
 )
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, predecessor_of
 from api.standing import RESERVED, epoch_of, keys_of
@@ -152,7 +153,7 @@ KEPT = (MIRROR, RESERVE, RESERVE_FROM, RESERVED, SAME_ADDRESS_FROM, IP_ADDRS)
 
 @dataclass(frozen=True)
 class Caches:
-    """Segments are indexed by "keys" and "cidrs" of their records, pods by "uid", "namespace" and "predecessor".
+    """Segments are indexed by "keys" and "cidrs" of their records; pods by "uid", "namespace", "cidrs", "predecessor".
 
     *claims* are what the leader promised beyond what they say.
     """
@@ -181,6 +182,10 @@ class Caches:
     def pods_of(self, namespace: Namespace) -> Sequence[Pod]:
         return self.pods.by_index("namespace", namespace.metadata.name)
 
+    def pods_at(self, cidr: str) -> Sequence[Pod]:
+        """Those that have this address, as :func:`addresses_of` says."""
+        return self.pods.by_index("cidrs", cidr)
+
     def lives_with(self, key: str) -> bool:
         """Whether there is a pod with the address of this *key* of a record."""
         return any(key in keys_of(pod) for pod in self.pods.by_index("uid", key.partition(" ")[2]))
@@ -188,6 +193,11 @@ class Caches:
     def successors_of(self, record: Record) -> Sequence[Pod]:
         """Pods to which the addresses of its pod were promised."""
         return self.pods.by_index("predecessor", record.uid) if record.uid else ()
+
+
+def addresses_of(pod: Pod) -> frozenset[str]:
+    """As CIDRs; none of one that has finished, nor on the host's network, whose addresses are its own."""
+    return frozenset() if pod.finished or pod.spec.host_network else frozenset(cidrs_of(pod))
 
 
 def caches_of(informers: Informers, reservations: Resource) -> Caches:
@@ -200,6 +210,7 @@ def caches_of(informers: Informers, reservations: Resource) -> Caches:
     caches.segments.add_index("cidrs", lambda segment: segment.cidrs if segment.ours else ())
     caches.pods.add_index("uid", lambda pod: (pod.metadata.uid,))
     caches.pods.add_index("namespace", lambda pod: (pod.metadata.namespace,))
+    caches.pods.add_index("cidrs", addresses_of)
     caches.pods.add_index("predecessor", lambda pod: {predecessor_of(pod.metadata.annotations)} - {""})
     return caches
 

@@ -19,7 +19,6 @@ from api.ip_reservation import (
     FINISHED,
     GONE,
     TERMINATING,
-    cidrs_of,
     ended_by_itself,
     kubelet_evicted,
     records_of,
@@ -231,12 +230,8 @@ class LateReconciler:
             self.reporter.reserved_late(departure.pod, missing[0].reason, self.reserve(missing))
 
     def _is_anothers(self, record: Record) -> bool:
-        """Whether another pod has its address by now, as far as is known. Pods are not indexed by address."""
-        return any(
-            record.cidr in cidrs_of(pod)
-            for pod in self.caches.pods.list()
-            if not (pod.finished or pod.spec.host_network or pod.metadata.uid == record.uid)
-        )
+        """Whether another pod has its address by now, as far as is known."""
+        return any(pod.metadata.uid != record.uid for pod in self.caches.pods_at(record.cidr))
 
     def _goes_with_owner(self, departure: Departure) -> bool:
         pod, owner = departure.pod, departure.pod.metadata.controller

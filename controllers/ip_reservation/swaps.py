@@ -12,7 +12,7 @@ from api.ip_reservation import cidrs_of
 from api.same_address import is_kept
 from calico.segment import IPReservation, Record
 from controllers.controller import Clock, Controller, Watch
-from controllers.ip_reservation.caches import Caches
+from controllers.ip_reservation.caches import Caches, addresses_of
 from controllers.ip_reservation.calls import PAUSES, LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.late_reservations import taken_out
@@ -27,10 +27,8 @@ REMEMBERED = 10_000
 
 
 def gained(old: Pod | None, new: Pod | None) -> frozenset[str]:
-    """The addresses, as CIDRs, with which a pod comes up; none on the host's network, whose addresses are its own."""
-    if new is None or new.spec.host_network or new.finished:
-        return frozenset()
-    return frozenset(cidrs_of(new)) - frozenset(cidrs_of(old) if old else ())
+    """The addresses, as CIDRs, with which a pod comes up."""
+    return (addresses_of(new) if new else frozenset()) - frozenset(cidrs_of(old) if old else ())
 
 
 def is_anothers(record: Record, pod: Pod) -> bool:
@@ -94,9 +92,8 @@ class SwapReconciler:
             return ()
         before = {*old.keys} if old is not None else set()
         late = {record.cidr for record in new.records if record.late and record.key not in before}
-        # Of all pods, since addresses of pods are not indexed, and late reservations are rare.
-        pods = self.caches.pods.list() if late else ()
-        return [uid for pod in pods for uid in self._look_at(pod, gained(None, pod) & late)]
+        pods = {pod.metadata.uid: pod for cidr in late for pod in self.caches.pods_at(cidr)}
+        return [uid for pod in pods.values() for uid in self._look_at(pod, addresses_of(pod) & late)]
 
     def reconcile(self, uid: str) -> None:
         if (arrival := self._arrivals.get(uid)) is None:
