@@ -250,6 +250,20 @@ def test_an_instance_that_joins_under_another_name_gets_the_weights_of_the_node_
     here.run(lambda: here.has("proxy:2") and here.is_restored)
 
 
+@pytest.mark.parametrize("registered", ["10.0.0.1", "fd00::1"], ids=["IPv4", "IPv6"])
+def test_a_node_with_two_ip_families_is_weighed_by_whichever_is_registered(registered: str) -> None:
+    here = rolling("n1")
+    addresses = [{"type": "InternalIP", "address": each} for each in ("fd00::1", "10.0.0.1")]
+    here.api.change("Node", "n1", {"status": {"addresses": addresses}})
+    here.api.deliver()
+    known = here.cloud.world.load_balancers[BALANCER].values()
+    here.cloud.world.put_load_balancer(
+        BALANCER, [replace(each, instance="", address=registered) for each in known]
+    )
+    here.run(lambda: not any(here.weight_by_key.values()))
+    here.run(lambda: here.has("proxy:2") and here.is_restored)
+
+
 def test_a_backend_that_had_weight_0_before_keeps_it() -> None:
     here = rolling("n1")
     (one, _) = sorted(here.weight_by_key)

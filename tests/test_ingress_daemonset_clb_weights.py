@@ -15,7 +15,6 @@ from controllers.ingress_daemonset.load_balancers import (
     BalancerSnapshot,
     FormerWeight,
     FormerWeights,
-    Identity,
     plan_weights,
     summed_up,
     unhealthy,
@@ -28,8 +27,8 @@ from kube.resources import CONFIG_MAPS
 from tests.factories import DEEP, NOW
 from tests.ingress_daemonset_clb_world import BALANCER, WEIGHT, ClbLeader, rolling
 
-FIRST = Identity("ins-1", "10.0.0.1")
-OTHER = Identity("ins-2", "10.0.0.2")
+FIRST = ("ins-1", "10.0.0.1")
+OTHER = ("ins-2", "10.0.0.2")
 SECOND = timedelta(seconds=1)
 
 

@@ -114,8 +114,12 @@ class FollowedNode(Node, frozen=True):
     @property
     def address(self) -> str:
         """The InternalIP, on which pods of the host network listen; empty when it has none yet."""
-        found = (each.address for each in self.status.addresses if each.type == "InternalIP")
-        return next(found, "")
+        return next(iter(self.addresses), "")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Its InternalIPs; of a node with two IP families, one of each."""
+        return tuple(each.address for each in self.status.addresses if each.type == "InternalIP")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -50,12 +49,8 @@ class FormerWeight(Value, frozen=True):
 FormerWeights = Mapping[str, FormerWeight]
 """By the keys of backends."""
 
-
-class Identity(NamedTuple):
-    """By which a node's backends are recognized: its instance, or its InternalIP."""
-
-    instance: str = ""
-    address: str = ""
+Identity = tuple[str, ...]
+"""By which a node's backends are recognized: its instance and InternalIPs."""
 
 
 @dataclass(frozen=True)

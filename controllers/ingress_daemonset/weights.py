@@ -256,7 +256,7 @@ class WeightReconciler:
 
 def _identity(node: FollowedNode) -> Identity:
     instance = node.spec.provider_id.rpartition("/")[2]
-    return Identity(instance if INSTANCE.fullmatch(instance) else "", node.address)
+    return (instance if INSTANCE.fullmatch(instance) else "", *node.addresses)
 
 
 WORKERS = 4
