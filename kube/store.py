@@ -35,10 +35,13 @@ class Store(Generic[T]):
         self.namespace, self.known = namespace, dict[str, ObjectMeta]()
 
     def list(self, label_selector: str) -> Sequence[T]:
-        found = self._client.list(
+        return [self._note(each) for each in self.peek(label_selector)]
+
+    def peek(self, label_selector: str) -> Sequence[T]:
+        """Without knowing them from then on: what another client wrote is still a conflict."""
+        return self._client.list(
             CONFIG_MAPS, self.namespace, type=self._type, label_selector=label_selector, timeout=self._timeout
-        )
-        return [self._note(each) for each in found.items]
+        ).items
 
     def read(self, name: str, label: str = "") -> T | None:
         """None when there is none; NotOurs when it has no *label*."""

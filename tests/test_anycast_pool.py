@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from api.anycast_ip import TAINT
 from cloud.types import Address, Quota
-from controllers.anycast_ip.claim import POOL, Claim, claim_for, read, spare_for
-from controllers.anycast_ip.planner import plan
+from controllers.anycast_ip.claim import LABELS, POOL, Claim, claim_for, data, name_of, read, spare_for
+from controllers.anycast_ip.planner import SURE, plan
 from controllers.anycast_ip.pool import has_place, in_line, missing, without_place
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Action, Order, Related, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
@@ -289,6 +289,22 @@ def test_a_claim_that_arrives_after_its_writer_gave_up_is_known(idle_limit: int)
     lab.run_for(120)
 
     assert {each.uid for each in stored(lab)} == lab.claims.claims.keys()
+    assert lab.is_settled()
+
+
+@pytest.mark.parametrize("age", [0.0, SURE], ids=["new", "old"])
+def test_a_claim_that_arrives_from_the_leader_before_goes_when_the_pool_is_full(age: float) -> None:
+    lab = lab_with(idle=2)
+    lab.run(lambda: len(idle(lab)) == 2, 30, "spares")
+    spare = spare_for("late", lab.settings, NOW + timedelta(seconds=lab.clock() - age))
+    late = replace(spare, cluster=stored(lab)[0].cluster)
+    lab.kube.place(
+        "configmaps", {"metadata": {"name": name_of(late.uid), "labels": LABELS}, "data": data(late)}
+    )
+    lab.run_for(2 * SETTINGS.resync_period)
+
+    assert {each.address for each in stored(lab)} == set(idle(lab)) == {each.id for each in lab.elastic()}
+    assert len(stored(lab)) == 2
     assert lab.is_settled()
 
 

@@ -47,7 +47,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class Resync:
-    """Read the addresses and the quotas when that is due, and reconcile all nodes then, as after new settings.
+    """Read addresses, quotas and late claims when that is due, and reconcile all nodes then, as after new settings.
 
     *annotate* writes the quotas to the leader's Lease.
     """
@@ -59,7 +59,7 @@ class Resync:
         self._began, self._failures = self._clock(), 0
 
     def look(self) -> None:
-        """CloudError."""
+        """CloudError, KubeError."""
         settings, began = self._sources.settings(), self._began
         if self._failures:
             began += PAUSES.delay(self._failures)
@@ -84,6 +84,8 @@ class Resync:
             QUOTA_LEFT.labels(quota.id).set(quota.limit - quota.current)
             QUOTA_LIMIT.labels(quota.id).set(quota.limit)
         self._annotate(annotation(quotas, self._sources.clocks.now()))
+        for uid in self._sources.claims.look_for_late():
+            self._sources.enqueue(uid)
 
 
 def orphans(

@@ -158,7 +158,7 @@ class ClaimStore:
         self._claims: dict[str, Claim] = {}
         self._index: dict[Hashable, set[str]] = {}
         self._lock = threading.Lock()
-        self._cluster = ""
+        self._cluster, self._listed = "", set[str]()
         self.has_unmanaged, self._unanswered = False, dict[str, float]()
         self.unsent, self.refused, self.exhausted = set[str](), set[str](), set[str]()
 
@@ -184,9 +184,20 @@ class ClaimStore:
     def load(self, cluster: str = "") -> None:
         """Read all claims. Those of another *cluster* come from its backup, and their addresses are in use there."""
         self._cluster, self.has_unmanaged = cluster, False
-        for each in self._store.list(SELECTED):
-            if claim := self._managed(each):
-                self._note(claim.uid, claim)
+        stored = self._store.list(SELECTED)
+        self._listed = {each.metadata.name for each in stored}
+        for claim in filter(None, map(self._managed, stored)):
+            self._note(claim.uid, claim)
+
+    def look_for_late(self) -> Collection[str]:
+        """The uids of claims that came since, by a write of the leader before that was long under way; each is then
+        read in `settle`. KubeError."""
+        stored = self._store.peek(SELECTED)
+        before, self._listed = self._listed, {each.metadata.name for each in stored}
+        came = (self._managed(each) for each in stored if each.metadata.name not in before)
+        late = [claim.uid for claim in came if claim and claim.uid not in self._claims]
+        self._unanswered |= dict.fromkeys(late, self._clock())
+        return late
 
     def put(self, claim: Claim) -> None:
         """Write *claim* over the former one of its node, if there was one; AlreadyExists or Conflict as in `drop`."""
