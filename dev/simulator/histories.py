@@ -625,6 +625,18 @@ def spares_and_kept(world: World) -> Iterator[float]:
         broken(world, KEPT, f"{', '.join(sorted(lost))} were released")
 
 
+@history("anycast_ip", nodes=1, lasts=700.0)
+def late_spares(world: World) -> Iterator[float]:
+    """Spares of a leader that has died, which are stored after the next one has its own, do not stay."""
+    anycast = world.values["anycastIP"]
+    world.network.delay(world.kernel.now + 3.0, 1.0, LATE, LATE)
+    world.install({**world.values, "anycastIP": {**anycast, "pool": {"minIdle": 2}}})
+    world.promise(world.values)
+    yield 3.0
+    kill_the_leader(world, world.kernel.dice)
+    yield 500.0
+
+
 @history("anycast_ip", nodes=2, lasts=1500.0, values={"anycastIP": {"whenExhausted": "release"}})
 def fewer_addresses_than_nodes(world: World) -> Iterator[float]:
     """A node that a quota refuses opens without an address under any leader, and gets the next one while it is open."""
