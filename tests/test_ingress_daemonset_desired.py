@@ -178,6 +178,13 @@ def test_the_image_that_manifests_of_the_original_name_is_not_run(image: str) ->
     assert any("another program" in each for each in warnings(own, IngressDaemonSetSettings()))
 
 
+def test_a_health_checker_of_a_starved_node_is_not_restarted_for_a_slow_answer() -> None:
+    """The node would be off the load balancer meanwhile; kubelets wait one second where nothing is said."""
+    own = resource({}, healthCheckNodePorts=[1])
+    (checker,) = pod_of(daemon_sets(own, HealthChecker(image="drawbridge:1"))[0])["containers"]
+    assert checker["livenessProbe"]["timeoutSeconds"] == 3
+
+
 def test_health_checkers_get_the_permissions_of_one_cluster_role_in_their_namespace() -> None:
     checked = resource(healthCheckNodePorts=[1], healthChecker={"serviceAccountName": "checker"})
     (binding,) = access(checked, "drawbridge-health-checker")

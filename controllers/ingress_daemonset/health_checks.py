@@ -123,7 +123,12 @@ def _container(resource: IngressDaemonSet, port: int, given: HealthChecker) -> d
         "resources": wanted.resources or given.resources or RESOURCES,
         # Not the answer on the port: the checker of a detached node is healthy.
         "readinessProbe": {"httpGet": SEEING, "periodSeconds": 2},
-        "livenessProbe": {"httpGet": SERVING, "periodSeconds": 10, "failureThreshold": 3},
+        "livenessProbe": {
+            "httpGet": SERVING,
+            "periodSeconds": 10,
+            "timeoutSeconds": 3,
+            "failureThreshold": 3,
+        },
         "securityContext": SECURITY,
     }
 
