@@ -190,8 +190,7 @@ class ClaimStore:
             self._note(claim.uid, claim)
 
     def look_for_late(self) -> Collection[str]:
-        """The uids of claims that came since, by a write of the leader before that was long under way; each is then
-        read in `settle`. KubeError."""
+        """The uids of claims that came since, by late writes of the leader before, for `settle` to read. KubeError."""
         stored = self._store.peek(SELECTED)
         before, self._listed = self._listed, {each.metadata.name for each in stored}
         came = (self._managed(each) for each in stored if each.metadata.name not in before)
