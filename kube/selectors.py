@@ -13,6 +13,10 @@ import msgspec
 
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Taint, Toleration, Value
 
+Raw = Mapping[str, Any]
+ON_SUPER_NODES, OFF_SUPER_NODES = (
+    {"key": INSTANCE_TYPE, "operator": operator, "values": [SUPER_NODE]} for operator in ("In", "NotIn")
+)
 INTEGER = re.compile("[+-]?[0-9]+")
 REPELLING = ("NoSchedule", "NoExecute")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -123,12 +127,6 @@ def _describe(term: Term) -> str:
 def phrase(expression: Expression) -> str:
     values = f" [{', '.join(expression.values)}]" if expression.values else ""
     return f"{expression.key} {expression.operator}{values}"
-
-
-Raw = Mapping[str, Any]
-ON_SUPER_NODES, OFF_SUPER_NODES = (
-    {"key": INSTANCE_TYPE, "operator": operator, "values": [SUPER_NODE]} for operator in ("In", "NotIn")
-)
 
 
 def kept_off_super_nodes(spec: Raw) -> dict[str, Any]:
