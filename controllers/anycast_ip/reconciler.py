@@ -346,17 +346,16 @@ class Reader(_Parts):
         related = Related(was_wanted=node is not None and node.metadata.uid in self._nodes.wanted)
         if claim:
             if not self._is_leaving(claim):
-                user = None if claim.address else self._user_of(claim.instance)
+                if claim.address:
+                    return dataclasses.replace(related, found=self._unclaimed(claim.node, claim.instance))
+                user = self._user_of(claim.instance)
                 return dataclasses.replace(related, rival=user) if user and user.uid != claim.uid else related
             heir, elsewhere = self._heir(claim), self._is_elsewhere(claim)
             return dataclasses.replace(related, heir=heir, elsewhere=elsewhere)
         if node is None or not (instance := instance_of(node)):
             return related
-        # One that is claimed by no node, and is there or free.
-        listed = self._inventory.unspent((node.metadata.name, instance))
-        free = [each for each in listed if bound_to(each) in ("", instance)]
-        found = next((each for each in free if not self._claims.having(each.id)), None)
-        related, settings = dataclasses.replace(related, found=found), self._settings()
+        found, settings = self._unclaimed(node.metadata.name, instance), self._settings()
+        related = dataclasses.replace(related, found=found)
         if not wanted(node, settings):
             return related
         left = [
@@ -366,6 +365,12 @@ class Reader(_Parts):
         ]
         predecessor = max(left, key=lambda each: each.asked, default=None)
         return dataclasses.replace(related, predecessor=predecessor, rival=self._user_of(instance))
+
+    def _unclaimed(self, node: str, instance: str) -> Address | None:
+        """An address with the tags of a node, by its name, that no claim has, and that is there or free."""
+        listed = self._inventory.unspent((node, instance))
+        free = [each for each in listed if bound_to(each) in ("", instance)]
+        return next((each for each in free if not self._claims.having(each.id)), None)
 
     def _is_leaving(self, claim: Claim) -> bool:
         return is_leaving(self._nodes.get(claim.uid), claim, self._settings())

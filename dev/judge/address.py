@@ -409,7 +409,8 @@ class CloudIsWhatNodesNeed(Invariant):
         idle = [
             each.id
             for each in ours
-            if each.status not in BOUND and not (self._keep and kept & {each.instance, each.ordered_for})
+            if each.status not in BOUND
+            and not (self._keep and (kept - bound.keys()) & {each.instance, each.ordered_for})
         ]
         borne = {each.ordered_for for each in seen.addresses.values()}
         left = set(seen.tagged) - borne - {instance(node) for node in nodes}

@@ -258,6 +258,28 @@ def wrong_keys_with_an_order(world: World) -> Iterator[float]:
     yield 120.0
 
 
+@history("anycast_ip", nodes=2)
+def wrong_keys_after_an_order(world: World) -> Iterator[float]:
+    """An address that comes late, once keys of another account have ordered one, too, is used in the end."""
+    need_addresses(world)
+    yield 60.0
+    heard = world.cloud.on_arrival
+
+    def hear(*call: Any) -> None:
+        if "CreateTags" in call:
+            world.cloud.delay_changes(1.0, 0.0)
+        heard(*call)
+
+    world.cloud.on_arrival = hear
+    number = world.next_number()
+    world.kubectl_create(NODES, objects.node(f"node-{number}", number, {NEED_LABEL: "true"}))
+    yield 3.0
+    world.cloud.on_arrival = heard
+    world.cloud.delay_changes(0.0, 0.0)
+    world.cloud.use_keys_of_the_other_account(world.kernel.now + 40.0)
+    yield 240.0
+
+
 @history("anycast_ip", nodes=3)
 def wrong_keys_while_releasing(world: World) -> Iterator[float]:
     """Keys of another account for a minute while a release is under way do not leak its address."""
