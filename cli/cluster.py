@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError
 
 from kube.client import Client
 from kube.connection import MOUNTED, Connection, Impersonation, connect, in_cluster, of_pod
-from kube.errors import KubeError, NotConfigured
+from kube.errors import KubeError, NotConfigured, ServerError, TooManyRequests, Unreachable
 from kube.resources import ALL, Resource, Selection
 from runtime import futures, utc_now
 
@@ -27,6 +27,8 @@ TIMEOUT = 30.0
 PARALLEL = 16
 """Reads at the same time: an API server's fair queueing admits so many of one user."""
 DEFAULT_KUBECONFIG = "~/.kube/config"
+PASSING = (Unreachable, ServerError, TooManyRequests)
+"""How the API server fails for a while: it is restarted, or has too much to do."""
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 FROM_MEMORY = {"resourceVersion": "0"}
 

@@ -215,7 +215,7 @@ class Output:
         else:
             self._echo("\n".join(str(line).rstrip() for line in self._lines(render(value))))
 
-    def watch(self, read: Callable[[], T], render: Render[T], interval: float = INTERVAL) -> None:
+    def watch(self, read: Callable[[], T], render: Render[T]) -> None:
         """Show the value that *read* returns until the user interrupts.
 
         In place on a terminal, with its ages as they are; without one, again whenever it has changed.
@@ -234,7 +234,7 @@ class Output:
                 elif before != [value]:
                     self.show(value, render)
                 before = [value]
-                time.sleep(interval)
+                self._clock.sleep(INTERVAL)
 
     def wait(
         self, read: Callable[[], T], line: Callable[[T], str], is_over: Callable[[T], bool], limit: float = 0

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import click
 from click.core import ParameterSource
 
-from cli.cluster import Cluster, cluster_of
+from cli.cluster import PASSING, Cluster, cluster_of
 from cli.errors import FINE, Failure
 from cli.output import FORMS, Form, Output, Part, Report, printable
 from kube.connection import Impersonation
@@ -74,11 +74,30 @@ class Session:
     def follow(self, read: Callable[[], T], watch: bool) -> T:
         """Show the report that *read* returns, and return it; with *watch*, again and again until Ctrl-C."""
         if watch:
-            self.output.watch(read, self._parts)
+            self.output.watch(self._with_patience(read), self._parts)
             raise SystemExit(FINE)
         report = read()
         self.show(report)
         return report
+
+    def _with_patience(self, read: Callable[[], T]) -> Callable[[], T]:
+        """The last report that *read* returned while the API server is away, which is said."""
+        last: T | None = None
+        said = ""
+
+        def again() -> T:
+            nonlocal last, said
+            try:
+                last, said = read(), ""
+            except PASSING as error:
+                if last is None:
+                    raise
+                if (now := f"{error}; trying again") != said:
+                    self.output.say(now)
+                said = now
+            return last
+
+        return again
 
     def _parts(self, report: Report) -> Iterable[Part]:
         return report.parts(self.cluster.now())

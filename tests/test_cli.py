@@ -12,6 +12,7 @@ import sys
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -22,8 +23,8 @@ from rich.console import Console
 from cli.app import COMMANDS, SUMMARIES, drawbridge
 from cli.cluster import Cluster
 from cli.errors import UNREADABLE, unreadable
-from cli.output import Document, Output, Part, Table, bad, duration
-from cli.session import Command, Session, pass_session
+from cli.output import Document, Output, Part, Report, Table, bad, duration
+from cli.session import Command, Options, Session, pass_session
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import stretch, until
 from kube.errors import Forbidden, NotConfigured, Unreachable
@@ -37,6 +38,7 @@ class Answer(Document, frozen=True):
     since: datetime | None = None
 
 
+AT_ONCE = SimpleNamespace(sleep=lambda _: None)
 ANSWER = Answer("redis-0", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
@@ -65,12 +67,46 @@ def test_a_value_that_is_watched_is_shown_when_it_changes_until_ctrl_c() -> None
         return value
 
     file = io.StringIO()
-    Output("json", file=file).watch(read, parts, interval=0)
+    Output("json", file=file, clock=AT_ONCE).watch(read, parts)
 
     assert [line.strip() for line in file.getvalue().splitlines() if "podName" in line] == [
         '"podName": "redis-0",',
         '"podName": "redis-1",',
     ]
+
+
+class Shown(Report, frozen=True):
+    name: str
+
+    def parts(self, now: datetime) -> list[Part]:
+        return [self.name]
+
+
+def test_what_is_watched_goes_on_when_the_api_server_was_away(capsys: pytest.CaptureFixture[str]) -> None:
+    away = Unreachable("connection refused")
+    answers = iter([Shown("before"), away, away, Shown("after"), away, KeyboardInterrupt()])
+
+    def read() -> Shown:
+        if isinstance(answer := next(answers), Shown):
+            return answer
+        raise answer
+
+    session = Session(Options(), lambda _: Cluster(FakeAPI().client()))
+    session.output = Output(clock=AT_ONCE)
+    with pytest.raises(SystemExit) as ended:
+        session.follow(read, watch=True)
+    again = "connection refused; trying again"
+
+    assert capsys.readouterr().out.splitlines() == ["before", again, "after", again]
+    assert ended.value.code == 0
+
+
+def test_what_was_never_read_is_not_watched() -> None:
+    def read() -> Shown:
+        raise Unreachable("connection refused")
+
+    with pytest.raises(Unreachable):
+        Session(Options(), lambda _: Cluster(FakeAPI().client())).follow(read, watch=True)
 
 
 def test_on_a_terminal_ages_go_on_while_the_value_stays() -> None:
@@ -81,9 +117,9 @@ def test_on_a_terminal_ages_go_on_while_the_value_stays() -> None:
             raise KeyboardInterrupt
         return value
 
-    watched = Output(file=file)
+    watched = Output(file=file, clock=AT_ONCE)
     watched._console = Console(file=file, force_terminal=True, color_system=None)
-    watched.watch(read, lambda _: [next(ages)], interval=0)
+    watched.watch(read, lambda _: [next(ages)])
 
     assert "1s" in file.getvalue()
 

@@ -11,6 +11,7 @@ import click
 from api.health_checks import shortened
 from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from api.ingress_daemonset.status import Progressing
+from cli.cluster import PASSING
 from cli.errors import PAUSED, TIMED_OUT, WRONG, Failure
 from cli.ingress_daemonset.rollouts import (
     Patch,
@@ -31,7 +32,7 @@ from controllers.ingress_daemonset.children import without_timestamp
 from controllers.ingress_daemonset.pacing import PROMOTED_BY_HAND
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of
 from kube.client import Client
-from kube.errors import Forbidden, Invalid, KubeError, ServerError, TooManyRequests, Unreachable
+from kube.errors import Forbidden, Invalid, KubeError
 from kube.types import key_of
 
 KEPT = "drawbridge rollout history shows those that are kept; spec.revisionHistoryLimit says how many"
@@ -228,7 +229,7 @@ def wait_until_ended(output: Output, read: Callable[[], Rollout], limit: float) 
     def attempt() -> Rollout | KubeError:
         try:
             return read()
-        except (Unreachable, ServerError, TooManyRequests) as error:
+        except PASSING as error:
             return error
 
     found = output.wait(
