@@ -234,19 +234,28 @@ def test_a_record_that_the_watch_has_not_shown_yet_is_found_at_the_api_server(
     assert world.reservations.writes == 1
 
 
-def test_one_list_serves_all_that_waited_for_it() -> None:
-    lists: list[str] = []
+@pytest.mark.parametrize(
+    ("state", "lists"),
+    [
+        pytest.param(TERMINATING, 1, id="all that waited for it"),
+        pytest.param(EVICTED, 0, id="none that passes no admission"),
+    ],
+)
+def test_one_list_serves(state: dict[str, Any], lists: int) -> None:
+    listed: list[str] = []
     world = World()
     world.lags = True
-    world.reservations.before = lambda verb, name: lists.append(verb) if verb == "list" else None
+    world.reservations.before = lambda verb, name: listed.append(verb) if verb == "list" else None
     for n in range(50):
-        world.observe(None, pod(f"redis-{n}", ip=f"10.0.0.{n}", **TERMINATING))
-    world.seconds.advance(CATCH_UP)
+        world.observe(None, pod(f"redis-{n}", ip=f"10.0.0.{n}", **state))
+        if not lists:
+            world.settle(world.reconciler)
+        world.seconds.advance(CATCH_UP)
 
     world.settle(world.reconciler)
 
     assert len(world.reservations.held) == 50
-    assert len(lists) == 1
+    assert len(listed) == lists
 
 
 def test_a_pod_that_ends_while_it_is_being_reserved_is_reserved_once() -> None:

@@ -222,8 +222,10 @@ class LateReconciler:
         return bool(found) and all(record.reason == STANDING for record in found)
 
     def _reserve_late(self, departure: Departure, records: Sequence[Record]) -> None:
-        reserved = self.live.reserved_since(departure.since)
-        missing = [record for record in records if record.key not in reserved]
+        missing = records
+        if departure.passes_admission:  # else no record of it is on its way
+            reserved = self.live.reserved_since(departure.since)
+            missing = [record for record in records if record.key not in reserved]
         if ended_by_itself(departure.pod):
             missing = [record for record in missing if not self._is_anothers(record)]
         if missing and not self._goes_with_owner(departure):
