@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -256,6 +257,25 @@ def test_one_list_serves(state: dict[str, Any], lists: int) -> None:
 
     assert len(world.reservations.held) == 50
     assert len(listed) == lists
+
+
+def test_workers_that_wait_at_once_share_a_list() -> None:
+    world, lists, second = World(), list[str](), threading.Event()
+    other = threading.Thread(target=lambda: world.live.reserved_since(-1.0))
+
+    def before(verb: str, _name: str) -> None:
+        lists.append(verb)
+        if len(lists) > 1:
+            second.set()
+        else:
+            other.start()
+            second.wait(0.2)
+
+    world.reservations.before = before
+    world.live.reserved_since(-1.0)
+    other.join(30)
+
+    assert lists == ["list"]
 
 
 def test_a_pod_that_ends_while_it_is_being_reserved_is_reserved_once() -> None:

@@ -18,6 +18,7 @@ from kube.client import Client
 from kube.errors import Backoff, Conflict, Forbidden, KubeError, NotFound
 from kube.resources import PODS, Resource
 from kube.types import OwnerReference, Pod
+from runtime import threading
 
 OWNER_KINDS = {
     (api_version, kind): Resource(group, version, f"{kind.lower()}s")
@@ -71,6 +72,7 @@ class LiveReader:
         self._owners: dict[str, float] = {}
         """By uid, when each was last there; inf for one that is deleted."""
         self._listed: tuple[float, frozenset[str]] = (-math.inf, frozenset())
+        self._listing = threading.Lock()
 
     def pod_of(self, record: Record, timeout: float) -> Pod | None:
         """The pod of its name. KubeError."""
@@ -78,11 +80,12 @@ class LiveReader:
 
     def reserved_since(self, moment: float) -> frozenset[str]:
         """The keys of all records, listed after *moment*; one LIST serves all who began to wait before it."""
-        listed_at, keys = self._listed
-        if listed_at <= moment:
-            listed_at = self._clock.monotonic()
-            keys = frozenset(key for segment in self._reservations.list() for key in segment.keys)
-            self._listed = (listed_at, keys)
+        with self._listing:
+            listed_at, keys = self._listed
+            if listed_at <= moment:
+                listed_at = self._clock.monotonic()
+                keys = frozenset(key for segment in self._reservations.list() for key in segment.keys)
+                self._listed = (listed_at, keys)
         return keys
 
     def is_owner_deleted(self, namespace: str, owner: OwnerReference, since: float) -> bool:
