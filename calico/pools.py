@@ -6,8 +6,9 @@ what Calico noted at each assignment.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_network
@@ -51,6 +52,13 @@ def collapsed(ranges: Iterable[Range]) -> Sequence[Range]:
         else:
             found.append((version, first, end))
     return found
+
+
+def near(within: Range, ranges: Sequence[Range]) -> slice:
+    """Of *ranges*, which are in order and have nothing in common, those that may have something *within* another."""
+    version, first, end = within
+    begin = max(0, bisect_right(ranges, (version, first, math.inf)) - 1)
+    return slice(begin, bisect_left(ranges, (version, end, 0), begin))
 
 
 POOLS, BLOCKS = "ippools", "ipamblocks"
@@ -194,13 +202,10 @@ class Assigned:
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._blocks = sorted(blocks, key=lambda block: block.range)
-        self._starts = [block.range[:2] for block in self._blocks]
+        self._ranges = [block.range for block in self._blocks]
 
     def count(self, within: Range) -> int:
-        version, first, end = within
-        begin = max(0, bisect_right(self._starts, (version, first)) - 1)
-        beyond = bisect_left(self._starts, (version, end), begin)
-        return sum([block.count(within) for block in self._blocks[begin:beyond]])
+        return sum([block.count(within) for block in self._blocks[near(within, self._ranges)]])
 
 
 @dataclass(frozen=True)
@@ -221,8 +226,8 @@ class Usage:
 
 
 def usage_of(whole: Range, assigned: Assigned, reserved: Sequence[Range]) -> Usage:
-    """Of the addresses of *whole*; no address is in two of *reserved*."""
-    overlaps = (found for held in reserved if (found := overlap(held, whole)))
+    """Of the addresses of *whole*; *reserved* are collapsed."""
+    overlaps = (found for held in reserved[near(whole, reserved)] if (found := overlap(held, whole)))
     kept = sum(size_of(found) - assigned.count(found) for found in overlaps)
     return Usage(size_of(whole), assigned.count(whole), kept)
 
@@ -259,7 +264,12 @@ def pools_of(
     assigned, everything = Assigned(blocks), reserved_ranges(reservations)
     of_others = reserved_ranges(segment for segment in reservations if not segment.ours)
     ours = {record.cidr for segment in reservations if segment.ours for record in segment.records}
-    unassigned = [(cidr, held) for cidr in ours if not assigned.count(held := range_of(cidr))]
+    only_ours = [
+        (cidr, held)
+        for cidr in ours
+        if not assigned.count(held := range_of(cidr))
+        and not any(overlap(held, other) for other in of_others[near(held, of_others)])
+    ]
     return [
         Pool(
             pool.metadata.name,
@@ -267,20 +277,12 @@ def pools_of(
             whole,
             usage_of(whole, assigned, everything),
             usage_of(whole, assigned, of_others).free,
-            frozenset(_only_ours(whole, unassigned, of_others)),
+            frozenset(cidr for cidr, held in only_ours if overlap(held, whole)),
             any(block.strict and overlap(block.range, whole) for block in blocks),
         )
         for pool in pools
         if (whole := pool.range) is not None
     ]
-
-
-def _only_ours(whole: Range, ours: Iterable[tuple[str, Range]], of_others: Sequence[Range]) -> Iterator[str]:
-    """Those of the pool that no other reservation has, too: their release makes them free."""
-    others = [found for held in of_others if (found := overlap(held, whole))]
-    for cidr, held in ours:
-        if overlap(held, whole) and not any(overlap(held, other) for other in others):
-            yield cidr
 
 
 CONFIGURATIONS = (

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from calico.pools import (
     Assigned,
+    Range,
     Usage,
     collapsed,
     decode_block,
     decode_pool,
     located,
     overlap,
+    pools_of,
     range_of,
     size_of,
     usage_of,
@@ -26,6 +28,7 @@ from dev.fake_api import FakeAPI, Kind
 from kube.client import Resource
 from kube.types import ObjectMeta
 from tests.calico_pools import BLOCKS, KINDS, POOLS, a_block, a_pool, block, pool
+from tests.factories import numbered, segment
 
 V4, V6 = range_of("10.0.0.0/28"), range_of("fd00::/120")
 
@@ -149,6 +152,25 @@ def test_pools_are_looked_for_in_each_group_and_blocks_where_calicos_own_server_
     assert located(api.client(), "ippools", GROUPS[1]) == POOLS
     assert located(api.client(), "ipamblocks", AUTO) == BLOCKS
     assert located(FakeAPI().client(), "ipamblocks") is None
+
+
+def test_reservations_of_others_are_looked_at_in_their_own_pool_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = list[Range]()
+
+    def counting(one: Range, other: Range) -> Range | None:
+        looks.append(one)
+        return overlap(one, other)
+
+    monkeypatch.setattr("calico.pools.overlap", counting)
+    ours = segment(*(numbered(n) for n in range(0, 256 * 50, 128)))
+    others = segment(*(numbered(n) for n in range(1, 256 * 50, 2)), ours=False)
+
+    found = pools_of([a_pool(f"10.0.{n}.0/24") for n in range(50)], [], [ours, others])
+
+    assert [(len(each.ours), each.usage.reserved, each.room) for each in found] == [(2, 130, 128)] * 50
+    assert len(looks) < 3 * len(others.records)
 
 
 @given(st.sets(st.integers(0, 31)), st.lists(st.tuples(st.integers(0, 31), st.integers(28, 32)), max_size=6))
