@@ -25,8 +25,8 @@ Range = tuple[int, int, int]
 """The IP version, the first address, and the one after the last."""
 
 
-# Each pass of the leader that knows pools asks for all that is reserved.
-@lru_cache(maxsize=16384)
+# Each pass of the leader that knows pools asks for all that is reserved, also by others.
+@lru_cache(maxsize=65536)
 def range_of(cidr: str) -> Range:
     """The whole network, also where *cidr* has bits of a host; ValueError when it is none."""
     network = ip_network(cidr, strict=False)

@@ -20,6 +20,7 @@ from calico.pools import (
     overlap,
     pools_of,
     range_of,
+    reserved_ranges,
     size_of,
     usage_of,
 )
@@ -171,6 +172,16 @@ def test_reservations_of_others_are_looked_at_in_their_own_pool_alone(
 
     assert [(len(each.ours), each.usage.reserved, each.room) for each in found] == [(2, 130, 128)] * 50
     assert len(looks) < 3 * len(others.records)
+
+
+def test_what_ten_thousand_pods_and_others_have_reserved_is_read_once() -> None:
+    segments = [segment(*map(numbered, range(n, n + 500))) for n in range(0, 20_000, 500)]
+    reserved_ranges(segments)
+    misses = range_of.cache_info().misses
+
+    reserved_ranges(segments)
+
+    assert range_of.cache_info().misses == misses
 
 
 @given(st.sets(st.integers(0, 31)), st.lists(st.tuples(st.integers(0, 31), st.integers(28, 32)), max_size=6))
