@@ -31,6 +31,7 @@ from controllers.ip_reservation.standing import (
     MarkReconciler,
     StandingReconciler,
     plan,
+    pool_of,
 )
 from dev.fake_api.calls import Request
 from kube.errors import Conflict
@@ -162,6 +163,14 @@ def test_a_pool_bears_no_more_standing_reservations_than_it_has_free_addresses(
     planned = plan(candidates(*wanted), claimed, pools(*assigned), most)
 
     assert (tuple(planned.reserved), tuple(planned.withdrawn)) == (tuple(reserved), tuple(withdrawn))
+
+
+def test_the_pool_of_a_pod_beyond_the_most_is_not_looked_for() -> None:
+    before = pool_of.cache_info()
+    plan(candidates(*FIVE), (), pools(), 1)
+    after = pool_of.cache_info()
+
+    assert after.hits + after.misses - before.hits - before.misses == 1
 
 
 def test_a_pod_whose_address_calico_has_released_is_withdrawn() -> None:

@@ -180,9 +180,9 @@ def plan(
         """Whether there is room for it, and no more than *share* of it is taken then."""
         nonlocal left
         keys = candidates[uid].keys
-        found = [pool_of(key.partition(" ")[0], ranges) for key in keys]
-        if len(found) > left or not keys.isdisjoint(released):
+        if len(keys) > left or not keys.isdisjoint(released):
             return False
+        found = [pool_of(key.partition(" ")[0], ranges) for key in keys]
         taken.update(found)
         if any(taken[pool] > (free[pool] * share if pool else 0) for pool in found):
             taken.subtract(found)
