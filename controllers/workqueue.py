@@ -27,7 +27,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from controllers.liveness import RUNNING
-from kube.errors import Backoff
+from kube.errors import Backoff, KubeError
 from kube.leader_election import LeadershipLost
 from runtime import threading, time
 
@@ -234,8 +234,9 @@ def _reconcile(queue: WorkQueue, reconcile: Reconcile, key: str) -> None:
         raise
     except Stopping:
         return
-    except Exception:
-        log.exception("reconcile failed", queue=queue.name, key=key, pause=queue.retry(key))
+    except Exception as error:
+        bug, pause = not isinstance(error, KubeError), queue.retry(key)
+        log.error("reconcile failed", queue=queue.name, key=key, error=str(error), pause=pause, exc_info=bug)
         return
     if again == PENDING:
         return

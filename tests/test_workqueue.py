@@ -6,10 +6,11 @@ import threading
 
 import pytest
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from controllers.workqueue import WorkQueue, working
 from dev.lab.waiting import until
-from kube.errors import Backoff
+from kube.errors import Backoff, Forbidden
 from kube.leader_election import LeadershipLost
 from tests.fakes import FakeClock
 
@@ -224,6 +225,26 @@ def test_what_a_handler_asked_for_is_kept_when_the_key_runs_before() -> None:
     clock.advance(30.0)
 
     assert waiting(queue) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_mistake"), [(Forbidden(403, "Forbidden", "no"), False), (KeyError("x"), True)]
+)
+def test_only_a_mistake_is_logged_with_its_traceback(error: Exception, is_mistake: bool) -> None:
+    queue = WorkQueue("test")
+
+    def reconcile(_key: str) -> None:
+        raise error
+
+    with capture_logs() as logs, working(queue, reconcile):
+        queue.add("a")
+        until(lambda: logs)
+    assert (logs[0]["event"], logs[0].get("exc_info"), logs[0]["key"]) == (
+        "reconcile failed",
+        is_mistake,
+        "a",
+    )
+    assert logs[0]["error"] == str(error)
 
 
 def test_a_reconcile_that_finds_leadership_lost_ends_its_worker() -> None:
