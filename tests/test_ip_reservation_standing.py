@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate, takewhile
 from typing import Any
 
 import pytest
@@ -496,6 +497,14 @@ def test_a_reservation_stays_while_the_mark_of_its_pod_cannot_be_removed() -> No
 
     assert not world.asks()
     assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_a_mark_that_is_refused_is_tried_a_few_times_an_hour() -> None:
+    marking = World().standing.marking
+
+    tries = accumulate(marking.retry("redis/redis-0") for _ in range(1000))
+
+    assert len([*takewhile(lambda at: at <= 3600, tries)]) < 20
 
 
 def test_a_pod_that_gets_another_address_is_marked_again_and_the_former_one_is_that_of_a_pod_that_went() -> (

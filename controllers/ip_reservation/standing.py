@@ -40,7 +40,7 @@ from controllers.ip_reservation.late_reservations import taken_out
 from controllers.ip_reservation.reporter import Reporter
 from controllers.workqueue import WorkQueue
 from kube.client import Client
-from kube.errors import Conflict, KubeError, NotFound
+from kube.errors import Backoff, Conflict, KubeError, NotFound
 from kube.resources import PODS, VALIDATING_WEBHOOKS
 from kube.transport import METADATA, STRATEGIC_PATCH, Typed
 from kube.types import Namespace, OwnerReference, Pod, key_of
@@ -138,6 +138,8 @@ RESYNC = 5.0
 """Seconds after which the pools are looked at again."""
 MARKERS = 2
 """Workers; each of them waits for one write. More would slow down the creations of the pods that they mark."""
+MARK_PAUSES = Backoff(base=0.1, cap=1000.0)
+"""Another webhook may refuse the marks of thousands of pods, and no address waits for a mark."""
 SPARE = 0.9
 """Up to which share of what its pool can bear another pod is reserved ahead: so that few are withdrawn at once."""
 TIMEOUT = 5.0
@@ -218,7 +220,7 @@ class StandingReconciler:
         self._term = secrets.token_hex(8)
         self._epochs, self._pools, self._settings, self._reporter = epochs, pools, settings, reporter
         self._queue = WorkQueue("ip_reservation_standing", pauses=PAUSES)
-        self.marking = WorkQueue("ip_reservation_marking", pauses=PAUSES)
+        self.marking = WorkQueue("ip_reservation_marking", pauses=MARK_PAUSES)
         self._lock = threading.Lock()
         self._changed: dict[str, str] = {}
         self._candidates: dict[str, Candidate] = {}
