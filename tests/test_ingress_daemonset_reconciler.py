@@ -140,6 +140,32 @@ def test_a_refused_write_is_retried_with_back_off_and_blocks_no_other() -> None:
     assert "FailedCreate" in here.recorder.reasons
 
 
+def test_writes_that_hang_hold_up_no_other_ingress_daemonset() -> None:
+    here = Leader(with_nodes(*(f"n{n}" for n in range(100))))
+    tries: list[str] = []
+
+    def hang(verb: str, kind: str, name: str) -> str:
+        if kind != "Deployment":
+            return ""
+        tries.append(name)
+        here.clock.advance(10)
+        return "timed out"
+
+    here.api.fault = hang
+    for _ in range(20):
+        began = here.clock()
+        here.look()
+        assert here.clock() - began <= 20
+    assert len({*tries}) > 5
+    tries.clear()
+    assert here.reconciler.reconcile("other/dns") is None
+
+    assert tries == []
+    here.api.fault = lambda verb, kind, name: ""
+    here.settle()
+    assert len(made(here.api, "Deployment")) == 100
+
+
 def refusing(*names: str) -> Callable[[str, str, str], str]:
     return lambda verb, kind, name: "forbidden" if verb != "status" and name in names else ""
 

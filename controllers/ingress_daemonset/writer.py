@@ -35,6 +35,8 @@ from kube.types import ObjectMeta, key_of
 from runtime import SimpleQueue, threading
 
 PAUSES = Backoff(base=0.2, cap=30.0)
+BEGIN = 5.0
+"""Seconds in which a reconcile begins writes, so that none holds up those of other IngressDaemonSets."""
 LONGEST_REFUSAL = 300
 """Characters of it in a status; the Event has all."""
 PATIENCE = 3
@@ -75,27 +77,26 @@ class RetryState:
     """Safe to use from any thread."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
         self._failures: dict[Target, Failures] = {}
         self._lock = threading.Lock()
 
     def may_begin(self, action: Action) -> bool:
         failures = self._failures.get(action.target)
-        if failures is None or failures.due <= self._clock.monotonic():
+        if failures is None or failures.due <= self.clock.monotonic():
             return True
         # What would write another spec than the one that was refused does not wait.
         refused = failures.refused
         is_other = refused is not None and _spec_of(refused.action) != _spec_of(action)
         return not failures.doubtful and is_other
 
-    def doubtful(self) -> Sequence[Write]:
-        """Those that are to be repeated now."""
-        with self._lock:
-            doubts = [each.doubtful for each in self._failures.values()]
+    def doubtful(self, owner: str) -> Sequence[Write]:
+        """Those near *owner* that are to be repeated now, in the order in which they are due."""
+        doubts = [each.doubtful for each in sorted(self._near(owner).values(), key=lambda each: each.due)]
         return [write for write in doubts if write and self.may_begin(write.action)]
 
     def retry_after(self, owner: str, wanted: Collection[Target]) -> float | None:
-        """Seconds until the next retry of what *owner* wants now, or of what is in doubt; None without one.
+        """Seconds until the next retry of what *owner* wants now, or of what is in doubt near it; None without one.
 
         What was refused to *owner* and is no longer wanted is forgotten: it would never be retried.
         """
@@ -103,23 +104,25 @@ class RetryState:
             for target, it in [*self._failures.items()]:
                 if it.owner == owner and not it.doubtful and target not in wanted:
                     del self._failures[target]
-            dues = [it.due for target, it in self._failures.items() if it.doubtful or target in wanted]
-        return max(0.0, min(dues) - self._clock.monotonic()) if dues else None
+        dues = [it.due for target, it in self._near(owner).items() if it.doubtful or target in wanted]
+        return max(0.0, min(dues) - self.clock.monotonic()) if dues else None
 
     def forget(self, owner: str) -> None:
         with self._lock:
             self._failures = {target: it for target, it in self._failures.items() if it.owner != owner}
 
     def writes(self, owner: str, seen: Seen) -> Writes:
-        """To the objects in the namespace of *owner*, and to Nodes; what is refused to others is not refused to it."""
-        namespace, _, _ = owner.partition("/")
-        with self._lock:
-            here = {
-                target: it for target, it in self._failures.items() if target.namespace in ("", namespace)
-            }
-        uncertain = frozenset(target for target, it in here.items() if it.doubtful)
-        refused = {target: it.refusal for target, it in here.items() if it.refusal and it.owner == owner}
+        """Those near *owner*; what is refused to others is not refused to it."""
+        near = self._near(owner)
+        uncertain = frozenset(target for target, it in near.items() if it.doubtful)
+        refused = {target: it.refusal for target, it in near.items() if it.refusal and it.owner == owner}
         return Writes(uncertain, refused, seen)
+
+    def _near(self, owner: str) -> dict[Target, Failures]:
+        """Of writes to the objects in the namespace of *owner*, and to Nodes."""
+        places = ("", owner.partition("/")[0])
+        with self._lock:
+            return {target: it for target, it in self._failures.items() if target.namespace in places}
 
     def settled(self, write: Write) -> None:
         """The state of its target is known."""
@@ -135,7 +138,7 @@ class RetryState:
             in_a_row = old.in_a_row + 1
             pause = max(PAUSES.delay(in_a_row), min(retry_after, PAUSES.cap))
             # A repetition that is refused does not tell the outcome of the first write.
-            doubt, due = write if doubtful else old.doubtful, self._clock.monotonic() + pause
+            doubt, due = write if doubtful else old.doubtful, self.clock.monotonic() + pause
             refused = write if refusal else None
             self._failures[target] = Failures(key_of(write.owner), doubt, refused, refusal, in_a_row, due)
         return in_a_row
@@ -152,13 +155,13 @@ class Writer:
         self._answers = Answers()
 
     def run(self, owner: ObjectMeta, steps: Iterable[Sequence[Action]]) -> bool:
-        """Whether something was written or learned, so that a new reconcile is due. LeadershipLost."""
+        """Whether something was written, learned or left, so that a new reconcile is due. LeadershipLost."""
         writes = [[Write(owner, action) for action in step] for step in steps]
         return any(self._concurrently([partial(self._run_step, each) for each in writes]))
 
-    def settle(self) -> None:
-        """Repeat the writes of unknown outcome that are due. LeadershipLost."""
-        self._concurrently([partial(self._try, write) for write in self.retries.doubtful()])
+    def settle(self, owner: str) -> None:
+        """Repeat the writes of unknown outcome near *owner*, a key, that are due. LeadershipLost."""
+        self._concurrently([partial(self._try, write) for write in self.retries.doubtful(owner)])
 
     def write_status(self, owner: ObjectMeta, status: dict[str, Any], *, guarded: bool = False) -> None:
         """With *guarded*, only if *owner* is the current version. KubeError, LeadershipLost.
@@ -172,9 +175,14 @@ class Writer:
             self._cache.take_in(target, written)
 
     def _concurrently(self, works: Sequence[Callable[[], bool]]) -> list[bool]:
-        results: SimpleQueue[bool | Exception] = SimpleQueue()
+        """What has not begun in time is left to the next reconcile."""
+        results, end = SimpleQueue[bool | Exception](), self.retries.clock.monotonic() + BEGIN
+
+        def begin(work: Callable[[], bool]) -> bool:
+            return self.retries.clock.monotonic() > end or work()
+
         for work in works:
-            self._submit(partial(_put_result, work, results))
+            self._submit(partial(_put_result, partial(begin, work), results))
         ended = [results.get() for _ in works]
         for each in ended:
             if isinstance(each, Exception):
