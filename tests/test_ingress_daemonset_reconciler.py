@@ -6,18 +6,23 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import TEMPLATE_HASH
+from api.ingress_daemonset.status import NodeFailure
 from api.ingress_daemonset.template import EXCLUDED
 from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.controller import STATUS_PERIOD
 from controllers.ingress_daemonset.object_cache import UNLABELLED_PERIOD
+from controllers.ingress_daemonset.pacing import MOST_FAILURES
+from controllers.ingress_daemonset.writer import LONGEST_REFUSAL
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import KubeError
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings.ingress_daemonset import HealthChecker
+from tests.factories import NOW
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, outdated, settled, with_nodes
 from tests.ingress_daemonset_world import DETACHED, raw_node
 
@@ -432,3 +437,18 @@ def test_one_refusal_before_a_long_grace_halts_nothing() -> None:
 
     assert here.images() == {"proxy:2"}
     assert "RolloutHalted" not in here.recorder.reasons
+
+
+def test_a_status_has_no_more_failing_nodes_than_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = NodeFailure("x" * 2 * LONGEST_REFUSAL, NOW, None, 600)
+    assert MOST_FAILURES * len(msgspec.json.encode({"n" * 253: longest})) < 1 << 19
+    monkeypatch.setattr("controllers.ingress_daemonset.pacing.MOST_FAILURES", 2)
+    nodes = [f"n{n}" for n in range(5)]
+    here = outdated(*nodes, rolling={**DETACHING, "maxUnavailableNodes": 5}, progressDeadlineSeconds=60)
+    with here.fault(refusing("web-n3", "web-n4")):
+        here.looks(5)
+    with here.fault(refusing(*(f"web-{each}" for each in nodes))):
+        here.looks(60)
+
+    assert {*here.status["failures"]["nodes"]} == {"n3", "n4"}
+    assert "RolloutHalted" in here.recorder.reasons

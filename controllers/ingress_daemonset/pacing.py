@@ -38,6 +38,8 @@ from settings.windows import closes_at, zone_of
 
 ROLLING = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
 """Of a node whose update is not over."""
+MOST_FAILURES = 500
+"""Nodes whose failures are stored: the API server would refuse an object with those of thousands."""
 LOST, FORMER = "it has lost pods with the new template", "it has lost pods with the template before"
 
 
@@ -81,6 +83,9 @@ def failures_of(
     deadline, moment = timedelta(seconds=resource.spec.progress_deadline_seconds), now.replace(microsecond=0)
     found = {each.node.name: _failure(each, old.get(each.node.name), deadline, moment) for each in rollouts}
     failures = {name: each for name, each in found.items() if each}
+    if len(failures) > MOST_FAILURES:
+        stored_first = sorted(failures, key=lambda name: name not in old)
+        failures = {name: failures[name] for name in stored_first[:MOST_FAILURES]}
     if resource.spec.paused:
         failures = {name: NodeFailure(each.reason, None, each.well_since) for name, each in failures.items()}
     return Failures(version.all, failures, deadline)
