@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from api.ingress_daemonset import WEIGHTS_OF
@@ -12,6 +13,7 @@ from cloud.types import Backend
 from controllers.ingress_daemonset.load_balancers import (
     AT_ONCE,
     LATE,
+    MOST,
     BalancerSnapshot,
     FormerWeight,
     FormerWeights,
@@ -79,6 +81,15 @@ def test_more_weights_than_one_call_takes_are_left_to_the_next_plan() -> None:
     planned = plan_weights(seen(*many), NOW)
 
     assert len(planned.weights) == len(planned.memory) == AT_ONCE
+
+
+def test_no_more_weights_are_remembered_than_a_configmap_can_have() -> None:
+    another, *many = [backend(listener=f"lbl-{number:08}") for number in range(MOST + 1)]
+    full = {each.key: FormerWeight("n" * 253, 100, NOW, NOW, "u" * 36) for each in many}
+    assert len(msgspec.json.encode(full)) < 1 << 20
+    planned = plan_weights(seen(another, *many, memory=full), NOW)
+
+    assert planned.memory.keys() == full.keys()
 
 
 def test_what_is_left_to_restore_is_not_forgotten() -> None:

@@ -23,6 +23,8 @@ LONGEST_CALL = 15.0
 """Seconds that a call takes at most, with all its attempts."""
 AT_ONCE = 500
 """Weights that one plan changes, so that no call for them comes later than that."""
+MOST = 1500
+"""Weights that are remembered, as many as a ConfigMap can have: other nodes wait until some have theirs again."""
 
 
 class FormerWeight(Value, frozen=True):
@@ -116,7 +118,7 @@ def plan_weights(seen: BalancerSnapshot, now: datetime) -> WeightPlan:
     for each in seen.backends:
         known, node = seen.memory.get(each.key), seen.node_of(each)
         if node in seen.detached:
-            if each.weight and len(weights) < AT_ONCE:
+            if each.weight and len(weights) < AT_ONCE and (known or len(memory) < MOST):
                 before = known.restored if known else None
                 owner = seen.detached[node]
                 memory[each.key], weights[each] = FormerWeight(node, each.weight, now, before, owner), 0
