@@ -6,6 +6,7 @@ import copy
 import json
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -505,6 +506,18 @@ def test_the_status_counts_the_nodes_and_says_what_each_waits_for() -> None:
 @pytest.mark.parametrize("names", [pytest.param((), id="no node"), pytest.param(NODES, id="no pods yet")])
 def test_without_available_pods_it_is_not_available(names: tuple[str, ...]) -> None:
     assert World(raw_resource(), *names).conditions()["Available"]["status"] == "False"
+
+
+def test_what_is_known_of_a_node_is_worked_out_again_for_its_own_writes_alone() -> None:
+    here, uncertain = world(), Writes(frozenset({Target("Deployment", "edge", "web-n2")}))
+    snapshots = [here.snapshot(each) for each in (None, uncertain, None, uncertain)]
+    plans = [plan(snapshots[0])]
+    for each in snapshots[1:]:
+        plans.append(plan(each, plans[-1].rollouts))
+
+    for before, after in pairwise(plans):
+        changed = [each.node.name for each in after.rollouts if each not in before.rollouts]
+        assert changed == ["n2"]
 
 
 def test_a_node_of_whose_write_nothing_was_heard_counts_as_off_and_is_left_alone() -> None:

@@ -92,6 +92,10 @@ class Writes:
         why = self.refused.get(target)
         return f"the API server refuses to change {target.kind} {target.name}: {why}" if why else None
 
+    def about(self, targets: Sequence[Target]) -> Sequence[object]:
+        """What is known of writes to *targets*."""
+        return [(each in self.uncertain, self.refused.get(each)) for each in targets]
+
     @property
     def may_detach(self) -> bool:
         return any(each.kind == "Node" for each in self.uncertain)

@@ -276,6 +276,12 @@ class Detachment:
         of = self.resource.metadata
         return Target("Deployment", of.namespace, deployment_name(of.name, self.node.name))
 
+    @cached_property
+    def written(self) -> tuple[Target, ...]:
+        """What is written for it: its Deployment, its Node and its owner."""
+        owner = target("IngressDaemonSet", self.resource.metadata)
+        return self.target, target("Node", self.node.metadata), owner
+
     @property
     def name(self) -> str:
         return self.target.name

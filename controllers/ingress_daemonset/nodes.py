@@ -75,7 +75,7 @@ class NodeRollout(Detachment):
     @cached_property
     def uncertain(self) -> bool:
         """Whether a write to its Deployment or its Node may still arrive."""
-        return not self.writes.uncertain.isdisjoint({target("Node", self.node.metadata), self.target})
+        return not self.writes.uncertain.isdisjoint(self.written[:2])
 
     @cached_property
     def refusal(self) -> str | None:
@@ -597,9 +597,8 @@ def _should_detach(rollout: NodeRollout, clearance: Clearance) -> bool:
 
 def _is_over(rollout: NodeRollout, clearance: Clearance) -> bool:
     """Whether the node is to be attached; one that waits is given back, unless its pods were touched."""
-    owner = target("IngressDaemonSet", rollout.resource.metadata)
     # The status says that its pods may be evicted, or a write of that may still arrive: until withdrawn, it stays.
-    if rollout.draining or rollout.evictable or owner in rollout.writes.uncertain:
+    if rollout.draining or rollout.evictable or rollout.written[2] in rollout.writes.uncertain:
         return False
     if rollout.returns and rollout.outdated and not clearance.begun:
         return True

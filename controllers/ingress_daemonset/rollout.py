@@ -81,11 +81,7 @@ class Snapshot:
         """One for each node on which pods run or should run; unchanged ones are reused from *before*."""
         resource, uid, known = self.resource, self.resource.metadata.uid, dict[str, NodeRollout]()
         # A NodeRollout depends on the spec and the uid, and on cached objects, which are replaced when they change.
-        if before and (before[0].resource.spec, before[0].uid, before[0].writes) == (
-            resource.spec,
-            uid,
-            self.writes,
-        ):
+        if before and (before[0].resource.spec, before[0].uid) == (resource.spec, uid):
             known = {each.node.name: each for each in before}
         held = {each.metadata.name: each for each in self.deployments}
         where, found = where_of(resource), list[NodeRollout]()
@@ -99,6 +95,7 @@ class Snapshot:
                 and old.node is node
                 and old.deployment is deployment
                 and (old.readings, old.backends, old.drain_requested, old.evictable) == (*seen, *drain)
+                and old.writes.about(old.written) == self.writes.about(old.written)
             ):
                 found.append(old)
             elif where.matches(node, runs=deployment is not None and deployment.is_of(uid)):
