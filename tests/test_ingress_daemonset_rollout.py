@@ -520,6 +520,20 @@ def test_what_is_known_of_a_node_is_worked_out_again_for_its_own_writes_alone() 
         assert changed == ["n2"]
 
 
+def test_a_node_that_is_not_detached_costs_no_look_at_who_detached_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, decoded = world(), list[str]()
+    snapshot, decode = here.snapshot(), msgspec.json.decode
+    known = plan(snapshot).rollouts
+    monkeypatch.setattr(
+        "msgspec.json.decode", lambda text, **how: decoded.append(text) or decode(text, **how)
+    )
+    plan(snapshot, known)
+
+    assert decoded == []
+
+
 def test_a_node_of_whose_write_nothing_was_heard_counts_as_off_and_is_left_alone() -> None:
     here = outdated(rolling=detaching(1))
 

@@ -63,8 +63,9 @@ def deployment_mark_of(annotations: Mapping[str, str]) -> Mark | None:
 
 def holders_of(annotations: Mapping[str, str]) -> Holders:
     """By the uid of the IngressDaemonSet; none if they are unreadable: then the annotation is another writer's."""
+    held = annotations.get(DETACHED_BY)
     try:
-        return msgspec.json.decode(annotations.get(DETACHED_BY) or "{}", type=Holders)
+        return msgspec.json.decode(held, type=Holders) if held else {}
     except (msgspec.MsgspecError, RecursionError):
         return {}
 
