@@ -66,6 +66,16 @@ class Indexer(Generic[T]):
             held = self._indexes[name].get(value, ())
             return [self._objects[key] for key in ((held,) if isinstance(held, str) else held)]
 
+    def count(self, name: str, value: str, without: Iterable[ObjectMeta] = ()) -> int:
+        """How many `by_index` finds, but for those *without*."""
+        with self._lock:
+            held = self._indexes[name].get(value, ())
+            keys = {held} if isinstance(held, str) else held
+            others = (
+                self._objects[key].metadata.uid == at.uid for at in without if (key := key_of(at)) in keys
+            )
+            return len(keys) - sum(others)
+
     def add_index(self, name: str, function: IndexFunction[T]) -> None:
         with self._lock:
             self._functions[name] = function

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
 from api.elasticity import PLACEMENT
-from controllers.elasticity.patches import (
-    Action,
-    Kind,
-)
 from controllers.elasticity.planner import Past, plan
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets, oldest_first
-from controllers.elasticity.room import Quota, SuperNodes, counted, counts
+from controllers.elasticity.room import TOTAL, Places, Quota, SuperNodes, counts
 from controllers.elasticity.snapshot import ClusterState, Location, Snapshot, location_of, ordinal_of
+from controllers.elasticity.sources import PodCache
+from kube.types import key_of
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, STUCK, fleet, raw_of, raw_pod
+from tests.elasticity_world import AWAY, HOME, STUCK, Feed, fleet, raw_of, raw_pod
 from tests.factories import NOW
 from tests.tables import table
 
@@ -27,7 +24,10 @@ def pod(name: str = "web-1", **parts: Any) -> Pod:
 
 
 def quota(limits: MaxSuperPods, *there: Pod, now: datetime = NOW) -> Quota:
-    return Quota(limits, there, now)
+    def count(places: Places, place: str, _: object) -> int:
+        return sum(place in places.of(each) for each in there)
+
+    return Quota(Places(limits, frozenset()), count, now)
 
 
 def taken(quota: Quota, pod: Pod) -> str:
@@ -59,19 +59,19 @@ def test_a_decision_that_places_no_pod_counts_none() -> None:
     """After each change of the leader there is one for each workload, and there may be thousands."""
     read = list[str]()
 
-    def having(facet: str) -> Sequence[Pod]:
-        read.append(facet)
-        return ()
+    def count(_: Places, place: str, without: object) -> int:
+        read.append(place)
+        return 0
 
     bound, limited = pod(gated=False, spec={"nodeName": HOME}), MaxSuperPods(total=1)
     settings, eligibility = ElasticitySettings(max_super_pods=limited), cast(Any, None)
     snapshot = Snapshot([bound], {}, ClusterState(fleet(), settings, None, lambda _: None), NOW)
-    super_nodes = SuperNodes(snapshot, PodIndex(having), eligibility)
-    plan(snapshot, super_nodes, Past())
+    quota = Quota(Places(limited, frozenset()), count, NOW)
+    plan(snapshot, SuperNodes(snapshot, PodIndex.of(()), eligibility, quota), Past())
     assert not read
 
-    assert super_nodes.quota.refusal(bound) is None
-    assert read == ["sent", f"held {AWAY}"]
+    assert quota.refusal(bound) is None
+    assert read == [TOTAL]
 
 
 @table(
@@ -144,10 +144,14 @@ def test_each_pod_on_super_nodes_or_on_its_way_counts_once_and_no_daemon_pod() -
     sent = pod("sent", gated=False, annotations={PLACEMENT: "super"})
     daemon = pod("daemon", gated=False, kind="DaemonSet", spec={"nodeName": AWAY})
     pods = [there, sent, daemon, pod("home", gated=False, spec={"nodeName": HOME}), pod("going")]
-    assumed = [Action(Kind.SUPER, each) for each in (sent, pods[-1])]
+    feed = Feed(decode)
+    cache = PodCache(cast(Any, None), feed.informer)
+    for each in pods:
+        feed.informer.store(key_of(each.metadata), each)
+    for most, is_full in ((3, True), (4, False)):
+        places = Places(MaxSuperPods(total=most), frozenset({AWAY}))
+        assert bool(Quota(places, cache.count, NOW, [sent, pods[-1]]).refusal(pod())) is is_full
 
-    found = counted(PodIndex.of(pods), {AWAY}, assumed)
-    assert sorted(each.metadata.name for each in found) == ["going", "sent", "there"]
     assert [counts(each, {AWAY}) for each in pods] == [True, True, False, False, False]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from api.elasticity import GATE, MODE, PIN, PLACEMENT, REASON
 from controllers.elasticity.nodes import MANAGED_BY, MANAGER
+from controllers.elasticity.pods import Pod
 from controllers.elasticity.reporter import GATE_SECONDS, OLDEST_GATE, PODS_BY_STATE
 from controllers.elasticity.room import counts
 from controllers.elasticity.takeover import LONGEST
@@ -208,6 +210,31 @@ def test_the_oldest_pod_goes_first_of_whichever_workload() -> None:
         world.leader.look()
         (placed,) = world.cluster.names(lambda pod: pod.placed == "super")
         assert placed == oldest
+
+
+def test_what_waits_for_a_limit_costs_no_look_at_what_is_on_super_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be thousands of each, and what waits is decided on again every few seconds."""
+    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=9)))
+    world.create(9, n="0")
+    world.leader.settle(1)
+    world.bind_all()
+    for key in "abc":
+        world.create(1, key, n="0")
+    world.leader.settle(1)
+    informer, seen = world.leader.parts._sources.pods._informer, list[int]()
+    by_index = informer.by_index
+
+    def noted(name: str, value: str) -> Sequence[Pod]:
+        seen.append(len(found := by_index(name, value)))
+        return found
+
+    monkeypatch.setattr(informer, "by_index", noted)
+    world.leader.look()
+
+    assert len(seen) >= 3
+    assert max(seen) == 1
 
 
 def test_the_oldest_pod_goes_first_when_a_limit_is_raised() -> None:

@@ -397,6 +397,8 @@ def test_an_index_has_what_there_is(changes: list[tuple[str, str]]) -> None:
         for each in ("m", "n"):
             found = sorted(pod.metadata.name for pod in indexer.by_index("node", each))
             assert found == sorted(name for name, node in there.items() if node == each)
+            others = [ObjectMeta(name="a"), ObjectMeta(name="b", uid="of another one")]
+            assert indexer.count("node", each, others) == len([name for name in found if name != "a"])
 
 
 def test_an_index_of_lone_objects_is_small() -> None:

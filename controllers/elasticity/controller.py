@@ -20,7 +20,7 @@ from controllers.elasticity.planner import STANDSTILL, Past, plan, stands_still
 from controllers.elasticity.pods import KEPT, Observed, Pod, born, oldest_first
 from controllers.elasticity.reporter import Reporter, clear
 from controllers.elasticity.return_home import reconciler as return_home
-from controllers.elasticity.room import SuperNodes, counts, waits
+from controllers.elasticity.room import Places, Quota, SuperNodes, counts, waits
 from controllers.elasticity.snapshot import Snapshot, is_unstarted, location_of
 from controllers.elasticity.sources import ElasticityInformers, Sources, informed
 from controllers.elasticity.super_nodes import SuperNodeReconciler
@@ -159,7 +159,10 @@ class Elasticity:
                 snapshot = replace(snapshot, avoided=self._unstarted.avoided(key))
             going = [action for action in assumed.values() if action.kind in TO_SUPER_NODES]
             outages = self._outages(snapshot.cluster.nodes.super)
-            super_nodes = SuperNodes(snapshot, self._sources.pods, self._eligibility, going, outages)
+            pods = self._sources.pods
+            places = Places(snapshot.cluster.settings.max_super_pods, snapshot.cluster.nodes.names)
+            quota = Quota(places, pods.count, now, [action.pod for action in going])
+            super_nodes = SuperNodes(snapshot, pods, self._eligibility, quota, going, outages)
             unstarted, writer = self._unstarted, self._writer
             is_stalled = self._is_stalled(key, snapshot)
             past = Past(is_stalled, writer.rests, writer.denied, unstarted.waited, unstarted.verdict)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain
 from typing import Any
 
@@ -37,6 +37,7 @@ from controllers.elasticity.snapshot import Snapshot
 from kube.types import amount, rfc3339
 from settings.elasticity import Budget, MaxSuperPods
 
+TOTAL = ""
 SETTING = "maxSuperPods."
 """How what is reached is called: in the reason of each pod that waits for it."""
 NONE_THERE = "there is no super node"
@@ -56,49 +57,57 @@ def counts(pod: Pod, super_nodes: Container[str]) -> bool:
     return pod.node_name in super_nodes or pod.may_come_to_super_nodes
 
 
-def counted(pods: PodIndex, super_nodes: Iterable[str], assumed: Iterable[Action] = ()) -> Iterator[Pod]:
-    """Those that count, each once; *assumed* are actions that may bring more, read before the pods."""
-    more = {action.uid: action.pod for action in assumed}
-    for pod in chain(pods.sent(), *map(pods.holding, super_nodes)):
-        if not pod.daemon:
-            more.pop(pod.metadata.uid, None)
-            yield pod
-    yield from more.values()
+@dataclass(frozen=True)
+class Places:
+    """By name, the places that a pod takes under *limits*, if it is on one of *super_nodes* or may come there."""
+
+    limits: MaxSuperPods
+    super_nodes: frozenset[str]
+
+    def __call__(self, pod: Pod) -> Iterable[str]:
+        return self.of(pod) if counts(pod, self.super_nodes) else ()
+
+    def of(self, pod: Pod) -> Iterator[str]:
+        """As if it were."""
+        namespace, labels = pod.metadata.namespace, pod.metadata.labels
+        yield from (TOTAL, namespace)
+        for number, budget in enumerate(self.limits.budgets):
+            if budget.concerns(namespace, labels):
+                yield f"budget {number}"
 
 
-@dataclass
-class _Used:
-    """By the pods that are *there*, and more."""
+Count = Callable[[Places, str, Sequence[Pod]], int]
+"""How many pods take a place, but for some."""
 
-    budget: Budget
-    there: Sequence[Pod]
 
-    def concerns(self, pod: Pod) -> bool:
-        return self.budget.concerns(pod.metadata.namespace, pod.metadata.labels)
+def among(pods: Sequence[Pod]) -> Count:
+    """Of *pods*, for one decision."""
 
-    @cached_property
-    def taken(self) -> int:
-        return sum(map(self.concerns, self.there))
+    def count(places: Places, place: str, without: Sequence[Pod]) -> int:
+        others = {pod.metadata.uid for pod in without}
+        return sum(place in places(pod) for pod in pods if pod.metadata.uid not in others)
+
+    return count
 
 
 class Quota:
-    """What *limits* leave besides the pods that are *there*; they are read for the first pod that needs a place."""
+    """What the limits of *places* leave besides the pods of *count* and those *assumed* to come.
 
-    def __init__(self, limits: MaxSuperPods, there: Iterable[Pod], now: datetime) -> None:
-        self._limits, self._there, self._now = limits, there, now
+    They are counted for the first pod that needs a place.
+    """
+
+    def __init__(self, places: Places, count: Count, now: datetime, assumed: Sequence[Pod] = ()) -> None:
+        self._places, self._now, self._assumed = places, now, assumed
+        self._there = cache(lambda place: count(places, place, assumed))
         self.refused: list[Pod] = []
 
     @cached_property
-    def _pods(self) -> Sequence[Pod]:
-        return [*self._there] if self._limits.is_limited else []
+    def _coming(self) -> Counter[str]:
+        return Counter(chain.from_iterable(map(self._places.of, self._assumed)))
 
     @cached_property
-    def _taken(self) -> Counter[str]:
-        return Counter(pod.metadata.namespace for pod in self._pods)
-
-    @cached_property
-    def _budgets(self) -> Sequence[_Used]:
-        return [_Used(budget, self._pods) for budget in self._limits.budgets if budget.holds_at(self._now)]
+    def _in_force(self) -> Sequence[tuple[int, Budget]]:
+        return [each for each in enumerate(self._places.limits.budgets) if each[1].holds_at(self._now)]
 
     def refusal(self, pod: Pod) -> str | None:
         """The limit that is reached, in the same words for as long as it is: they are written to pods that wait."""
@@ -109,24 +118,25 @@ class Quota:
         return f"{SETTING}{reached}"
 
     def add(self, pod: Pod) -> None:
-        self._taken[pod.metadata.namespace] += 1
-        for used in self._budgets:
-            used.taken += used.concerns(pod)
+        self._coming.update(self._places.of(pod))
 
     def _reached(self, pod: Pod) -> str | None:
-        total, most, namespace = self._limits.total, self._limits.per_namespace, pod.metadata.namespace
-        if total is not None and self._taken.total() >= total:
-            return f"total limits pods on super nodes to {total}"
-        if most is not None and self._taken[namespace] >= most:
-            return f"perNamespace limits pods of {namespace} on super nodes to {most}"
-        for used in self._budgets:
-            budget = used.budget
-            if used.concerns(pod) and used.taken >= budget.max_pods:
+        limits, namespace = self._places.limits, pod.metadata.namespace
+        if self._is_full(TOTAL, limits.total):
+            return f"total limits pods on super nodes to {limits.total}"
+        if self._is_full(namespace, limits.per_namespace):
+            return f"perNamespace limits pods of {namespace} on super nodes to {limits.per_namespace}"
+        for number, budget in self._in_force:
+            concerns = budget.concerns(namespace, pod.metadata.labels)
+            if concerns and self._is_full(f"budget {number}", budget.max_pods):
                 reached = f"budgets limits {budget} on super nodes to {budget.max_pods}"
                 ends_at = budget.ends_at(self._now)
                 end = f"end at {rfc3339(ends_at)}" if ends_at else "do not end soon"
                 return f"{reached}; its hours, {budget.times}, {end}" if budget.hours else reached
         return None
+
+    def _is_full(self, place: str, most: int | None) -> bool:
+        return most is not None and self._there(place) + self._coming[place] >= most
 
 
 @dataclass(frozen=True)
@@ -157,14 +167,14 @@ class SuperNodes:
         snapshot: Snapshot,
         pods: PodIndex,
         eligibility: Eligibility,
+        quota: Quota,
         assumed: Sequence[Action] = (),
         outages: Mapping[str, float] = NO_OUTAGES,
     ) -> None:
         self._nodes, self._settings = snapshot.cluster.nodes, snapshot.cluster.settings
         self._pods, self._eligibility, self._assumed, self._outages = pods, eligibility, assumed, outages
         self._avoided = snapshot.avoided
-        there = counted(pods, self._nodes.names, assumed)
-        self.quota = Quota(self._settings.max_super_pods, there, snapshot.now)
+        self.quota = quota
         self.to_look_up: list[Pod] = []
         self._added: list[tuple[Pod, bool]] = []
         self._asked: dict[bytes, bool] = {}

@@ -24,7 +24,7 @@ from controllers.manager import Context
 from kube.client import Client
 from kube.errors import NotFound
 from kube.event_recorder import EventRecorder, Regarding
-from kube.informer import Informer
+from kube.informer import IndexFunction, Informer
 from kube.resources import CONFIG_MAPS, NODES, PODS, STATEFUL_SETS, Resource, Selection
 from kube.types import ConfigMap, ObjectMeta, Value, key_of, slim
 from settings import ElasticitySettings
@@ -36,7 +36,7 @@ DESIRED = ("deployment.kubernetes.io/desired-replicas", "rollout.argoproj.io/des
 
 In a rolling update a ReplicaSet grows step by step: a share of what it has would begin too low.
 """
-FACET = "facet"
+FACET, PLACE = "facet", "place"
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -48,9 +48,17 @@ class PodCache(PodIndex):
         super().__init__(lambda facet: informer.by_index(FACET, facet))
         self._client, self._informer = client, informer
         informer.add_index(FACET, facets)
+        self._places: IndexFunction[Pod] | None = None
 
     def all(self) -> Sequence[Pod]:
         return self._informer.list()
+
+    def count(self, places: IndexFunction[Pod], place: str, without: Iterable[Pod] = ()) -> int:
+        """How many have *place* among their *places*, but for those *without*; by one function at a time."""
+        if places != self._places:
+            self._informer.add_index(PLACE, places)
+            self._places = places
+        return self._informer.count(PLACE, place, (pod.metadata for pod in without))
 
     def current(self, pod: Pod) -> Pod | None:
         """As it is known now; None when it is gone, also when another pod has its name."""
