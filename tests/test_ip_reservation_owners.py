@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from msgspec import structs
 
 from api.ip_reservation import OWNERS
 from calico.reservations import Reservations
@@ -84,6 +85,16 @@ def test_one_look_at_an_owner_that_is_there_serves_all_pods_that_began_to_go_bef
         assert len(server.asked) == 1
         assert not owners.is_owner_deleted("shop", STATEFUL_SET, CLOCK.monotonic())
         assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("test", "redis"), ("shop", "redis-copy")])
+def test_a_pod_that_names_the_uid_of_an_owner_elsewhere_says_nothing_of_it(namespace: str, name: str) -> None:
+    """As a copy that was applied from `kubectl get -o yaml`, or forged: its IP would be given back for no reason."""
+    there = "/apis/apps/v1/namespaces/shop/statefulsets/redis"
+    with serving(lambda asked: owner() if asked.path == there else GONE) as server:
+        owners = reader(server.client())
+        assert owners.is_owner_deleted(namespace, structs.replace(STATEFUL_SET, name=name), NOW)
+        assert not owners.is_owner_deleted("shop", STATEFUL_SET, NOW)
 
 
 def test_only_the_last_deleted_owners_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

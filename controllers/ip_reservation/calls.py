@@ -69,8 +69,8 @@ class LiveReader:
 
     def __init__(self, client: Client, reservations: Reservations, clock: Clock) -> None:
         self._client, self._reservations, self._clock = client, reservations, clock
-        self._owners: dict[str, float] = {}
-        """By uid, when each was last there; inf for one that is deleted."""
+        self._owners: dict[tuple[str, OwnerReference], float] = {}
+        """When each was last there; inf for one that is deleted. Any pod can name any uid, so by all that is asked."""
         self._listed: tuple[float, frozenset[str]] = (-math.inf, frozenset())
         self._listing = threading.Lock()
 
@@ -90,13 +90,14 @@ class LiveReader:
 
     def is_owner_deleted(self, namespace: str, owner: OwnerReference, since: float) -> bool:
         """After *since*. False for kinds that are unknown or that we may not read: then nothing is skipped."""
-        there_at = self._owners.get(owner.uid, -math.inf)
+        named = namespace, owner
+        there_at = self._owners.get(named, -math.inf)
         if there_at < since:
             there_at = self._clock.monotonic()
-            if self._is_deleted(namespace, owner):
+            if self._is_deleted(*named):
                 there_at = math.inf
-            self._owners.pop(owner.uid, None)
-            self._owners[owner.uid] = there_at
+            self._owners.pop(named, None)
+            self._owners[named] = there_at
             if len(self._owners) > REMEMBERED_OWNERS:
                 self._owners.pop(next(iter(self._owners)), None)  # another worker may be faster
         return there_at == math.inf
