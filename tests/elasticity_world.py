@@ -189,7 +189,7 @@ class Leader:
             nodes,
             lambda: self.settings,
             lambda: self._switch,
-            lambda pod: cluster.workloads.get(pod.key.partition("/")[0]),
+            lambda pod: cluster.workloads.get(pod.key.split("/")[1]),
         )
         self._switches = Feed(msgspec.json.Decoder(ConfigMap).decode)
         informers = ElasticityInformers(self._pods.informer, self._nodes.informer, self._switches.informer)

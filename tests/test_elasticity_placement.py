@@ -77,12 +77,17 @@ def test_a_decision_that_places_no_pod_counts_none() -> None:
 @table(
     "kind, api_version, label, key",
     {
-        "of a Deployment": ("ReplicaSet", "apps/v1", "pod-template-hash", "owner-web/a"),
-        "of an Argo Rollout": ("ReplicaSet", "apps/v1", "rollouts-pod-template-hash", "owner-web/"),
-        "of a StatefulSet": ("StatefulSet", "apps/v1", "controller-revision-hash", "owner-web/a"),
-        "of OpenKruise": ("CloneSet", "apps.kruise.io/v1alpha1", "controller-revision-hash", "owner-web/a"),
-        "of a Job": ("Job", "batch/v1", "", "owner-web/"),
-        "of an unknown kind": ("Fleet", "example.com/v1", "", "owner-web/"),
+        "of a Deployment": ("ReplicaSet", "apps/v1", "pod-template-hash", "shop/owner-web/a"),
+        "of an Argo Rollout": ("ReplicaSet", "apps/v1", "rollouts-pod-template-hash", "shop/owner-web/"),
+        "of a StatefulSet": ("StatefulSet", "apps/v1", "controller-revision-hash", "shop/owner-web/a"),
+        "of OpenKruise": (
+            "CloneSet",
+            "apps.kruise.io/v1alpha1",
+            "controller-revision-hash",
+            "shop/owner-web/a",
+        ),
+        "of a Job": ("Job", "batch/v1", "", "shop/owner-web/"),
+        "of an unknown kind": ("Fleet", "example.com/v1", "", "shop/owner-web/"),
     },
 )
 def test_pods_are_counted_by_owner_and_revision_whatever_their_owner_is(

@@ -53,6 +53,18 @@ def test_what_a_former_leader_left_on_its_way_comes_too_late() -> None:
     assert world.placements() == {"local": 1, "super": 1}
 
 
+def test_pods_of_another_namespace_do_not_count_whatever_owner_they_name() -> None:
+    """A copy of a manifest names the uid of the original's owner, and any pod can."""
+    world = World()
+    (copied,) = world.create(1, n="1", namespace="bank")
+    world.leader.settle()
+    (original,) = world.create(1, n="1")
+    world.leader.settle()
+
+    assert world.annotations(original)[PLACEMENT] == "local"
+    assert world.cluster.pod(copied).workload != world.cluster.pod(original).workload
+
+
 def test_a_write_of_unknown_outcome_counts_until_its_outcome_is_known() -> None:
     world = World()
     world.create(1, n="1")

@@ -18,7 +18,7 @@ from tests.tables import table
 GRACE = 30
 LONG = GRACE + STANDSTILL
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-NEW = "owner-new/1"
+NEW = "shop/owner-new/1"
 
 
 def pod(owner: str, *, gated: bool = False, ready: bool = False, leaves: bool = False, **status: Any) -> Any:

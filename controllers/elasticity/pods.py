@@ -361,7 +361,7 @@ class Pod(Value, frozen=True):
         if owner is None or not revision:
             return ""
         name = owner.name.removesuffix(f"-{revision}")
-        return owner.uid if name == owner.name else f"{self.metadata.namespace}/{owner.kind}/{name}"
+        return f"{self.metadata.namespace}/{owner.uid if name == owner.name else f'{owner.kind}/{name}'}"
 
     @property
     def active(self) -> bool:
@@ -529,7 +529,8 @@ def _key(metadata: ObjectMeta) -> str:
     if owner is None:
         return metadata.uid
     revision = next(filter(None, map(metadata.labels.get, REVISIONS)), "")
-    return sys.intern(f"{owner.uid}/{revision}")
+    # With the namespace: any pod can name any uid.
+    return sys.intern(f"{metadata.namespace}/{owner.uid}/{revision}")
 
 
 def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
