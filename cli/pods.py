@@ -9,7 +9,7 @@ import msgspec
 
 from api.elasticity import COST, GATE
 from kube import types
-from kube.types import SchedulingGate, Toleration, Value, key_of
+from kube.types import SchedulingGate, Toleration, Value, converted, key_of
 
 Raw = dict[str, Any]
 
@@ -80,4 +80,4 @@ class StoredPod(Pod, frozen=True):
 
 
 def stored(raw: Raw) -> StoredPod:
-    return msgspec.structs.replace(msgspec.convert(raw, StoredPod), raw=raw)
+    return msgspec.structs.replace(converted(raw, StoredPod), raw=raw)

@@ -33,7 +33,7 @@ from kube.client import Client, Resource
 from kube.errors import ApiError, Backoff, Expired, KubeError, Unreachable, event_error
 from kube.resources import ALL, Selection
 from kube.transport import LineStream
-from kube.types import Completed, Object, ObjectMeta, as_number, at_any_depth, key_of, version_of
+from kube.types import Completed, Object, ObjectMeta, as_number, at_any_depth, at_any_time, key_of, version_of
 from runtime import random, threading, time
 
 T = TypeVar("T", bound=Object)
@@ -432,7 +432,7 @@ class Informer(Indexer[T]):
 
     def __init__(self, source: ListWatch, decode: Decode[T]) -> None:
         super().__init__()
-        self.source, self._decode_whole = source, decode
+        self.source, self._decode_whole = source, partial(at_any_time, decode)
         self._handlers: list[Handler[T]] = []
         self._notifying = threading.RLock()
         self._synced, self._closed = threading.Event(), False

@@ -16,7 +16,7 @@ import urllib3
 
 from kube.connection import Connection
 from kube.errors import Unreachable, api_error
-from kube.types import at_any_depth
+from kube.types import at_any_time
 from kube.waiting import give_up
 from runtime import threading, time
 from telemetry.program import VERSION
@@ -170,6 +170,6 @@ def decoded(content: bytes, type: type[T], what: str) -> T:
         return cast(T, content)
     decoder = _DECODERS.get(type) or _new_decoder(type)
     try:
-        return cast(T, at_any_depth(decoder.decode, content))
+        return cast(T, at_any_time(decoder.decode, content))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unreachable(f"{what}: the answer cannot be read: {error}") from error

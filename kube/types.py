@@ -344,6 +344,26 @@ def at_any_depth(decode: Callable[[bytes], T], data: bytes, *, most: int = MOST)
         return decode(b"".join(_flattened(data, most)))
 
 
+BEYOND = re.compile(rb'"(?:0000|-0001|10000)(-[0-9]{2}-[0-9]{2}T[0-9:.]+Z")')
+"""Times that Kubernetes takes and serves, and no datetime can be."""
+
+
+def at_any_time(decode: Callable[[Any], T], data: bytes) -> T:
+    """What *decode* makes of *data*, with the first year in place of those beyond all times.
+
+    Clients write such a time into a condition or an Event; it would hide the object, or all of a list.
+    """
+    try:
+        return at_any_depth(decode, data)
+    except msgspec.ValidationError:
+        return at_any_depth(decode, BEYOND.sub(rb'"0001\1', bytes(data)))
+
+
+def converted(raw: Any, kind: type[T]) -> T:
+    """*raw*, as it was read, as a value."""
+    return at_any_time(lambda data: msgspec.json.decode(data, type=kind), msgspec.json.encode(raw))
+
+
 def _flattened(data: bytes, most: int) -> Iterator[bytes]:
     level = kept = 0
     for number, token in enumerate(TOKENS.finditer(data)):

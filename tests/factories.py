@@ -19,6 +19,13 @@ def ago(**delta: float) -> datetime:
     return NOW - timedelta(**delta)
 
 
+BEYOND_ALL_TIMES = [
+    {"type": "A", "lastTransitionTime": each}
+    for each in ("0000-01-01T00:00:00Z", "-0001-12-31T10:00:00Z", "10000-01-01T13:59:59Z")
+]
+"""Conditions as Kubernetes stores them, the last two with times of other zones: no datetime can be one of these."""
+
+
 def raw_pod(
     name: str = "redis-0", *, namespace: str = "redis", ip: str = "10.0.0.1", **parts: Any
 ) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from cli.output import FORMS, Document, Form, Output, Table, bad
 from dev.fake_api import FakeAPI, refusal
 from kube.resources import EVENTS
 from tests import cli
-from tests.factories import NOW, raw_pod, record
+from tests.factories import BEYOND_ALL_TIMES, NOW, raw_pod, record
 
 EVIL = "\x1b[2J\x1b]0;x\x07\nnothing is wrong\u202egpj\x9b31m\u2028\x7f"
 SHOWN = r"\x1b[2J\x1b]0;x\x07\nnothing is wrong\u202egpj\x9b31m\u2028\x7f"
@@ -43,7 +43,8 @@ def api() -> FakeAPI:
     api.put(cli.resource("Node"), {"metadata": {"name": "n1", "labels": labels, "annotations": proof}})
     placed = {"drawbridge.io/placement-reason": EVIL, "drawbridge.io/placement": EVIL}
     spec = {"nodeName": "n1", "schedulingGates": [{"name": "drawbridge.io/placement"}]}
-    status = {"conditions": [{"type": "Ready", "status": "False", "reason": EVIL, "message": EVIL}]}
+    said = {"type": "Ready", "status": "False", "reason": EVIL, "message": EVIL}
+    status = {"conditions": [said, *BEYOND_ALL_TIMES]}
     pod = raw_pod(namespace="default", spec=spec, status=status, metadata={"annotations": placed})
     api.put(cli.resource("Pod"), pod)
     about = {"kind": "Pod", "name": "redis-0", "namespace": "default"}

@@ -16,6 +16,7 @@ from kube.leader_election import LeadershipLost
 from kube.resources import LEASES, NODES, PODS, Selection
 from kube.transport import JSON_PATCH, MERGE_PATCH, Typed
 from kube.types import Pod
+from tests.factories import BEYOND_ALL_TIMES
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -46,6 +47,13 @@ PATHS = {
 @pytest.mark.parametrize(("path", "expected"), PATHS.values(), ids=PATHS)
 def test_paths(path: str, expected: str) -> None:
     assert path == expected
+
+
+def test_an_object_with_times_beyond_all_years_hides_no_other() -> None:
+    early = {"metadata": {"name": "0000-a"}, "status": {"conditions": BEYOND_ALL_TIMES}}
+    with serving(lambda asked: answers({"items": [early, {"metadata": {"name": "b"}}]})) as server:
+        found = server.client().list(PODS, type=Pod).items
+    assert [pod.metadata.name for pod in found] == ["0000-a", "b"]
 
 
 def test_a_struct_comes_back_with_the_fields_it_names() -> None:

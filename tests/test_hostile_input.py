@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dev.lab.waiting import until
-from tests.factories import raw_pod
+from tests.factories import BEYOND_ALL_TIMES, raw_pod
 from tests.hostile import JSON, PATH, VALID, Bystander, Caller, cost, installed, valid_review
 from tests.hostile_objects import Place, places, replaced
 from tests.server import Answer, Server, is_closed, post, read_response, trusting
@@ -330,6 +330,7 @@ STORED: dict[str, dict[str, Any]] = {
         "metadata": {"managedFields": [{"fieldsV1": {f"f:{n}": {} for n in range(120_000)}}]}
     },
     "deep fields of a manager": {"metadata": {"managedFields": "DEEP"}},
+    "times beyond all years": {"status": {"conditions": BEYOND_ALL_TIMES}},
     "many owners": {
         "metadata": {
             "ownerReferences": many(

@@ -22,6 +22,7 @@ from kube.errors import Backoff
 from kube.informer import Indexer, Informer
 from kube.resources import PODS, Selection
 from kube.types import ObjectMeta, Pod, PodSpec
+from tests.factories import BEYOND_ALL_TIMES
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -334,6 +335,15 @@ def test_an_object_however_deep_hides_no_other() -> None:
     with informing(answers(deep), streams([added, event("ADDED", raw("c", 12))])) as (_, informer, story):
         until(lambda: len(story.changes) == 4)
         assert sorted(pod.metadata.name for pod in informer.list()) == ["a", "b", "c", "deep"]
+
+
+def test_an_object_with_times_beyond_all_years_is_known() -> None:
+    early = {"status": {"conditions": BEYOND_ALL_TIMES}}
+    added = event("ADDED", raw("b", 11) | early)
+    with informing(listed(raw("a") | early), streams([added])) as (_, informer, story):
+        until(lambda: len(story.changes) == 2)
+        assert sorted(pod.metadata.name for pod in informer.list()) == ["a", "b"]
+        assert [len(pod.status.conditions) for pod in informer.list()] == [3, 3]
 
 
 def test_an_event_that_cannot_be_decoded_is_passed_over_and_the_version_moves_on() -> None:

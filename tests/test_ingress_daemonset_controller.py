@@ -28,7 +28,7 @@ from dev.fake_api import FakeAPI
 from dev.fake_api.kinds import BUILT_IN
 from kube.errors import Unreachable
 from kube.types import Condition
-from tests.factories import NOW
+from tests.factories import BEYOND_ALL_TIMES, NOW
 from tests.fakes import FakeClock, FakeRecorder
 from tests.ingress_daemonset_leader import Api, with_nodes
 from tests.ingress_daemonset_world import UID, resource
@@ -159,6 +159,16 @@ def test_a_mark_of_our_own_queues_its_load_balancers_though_no_watch_brings_it()
     api.remove("Deployment", marked.key)
     cache.read(marked)
     assert queued == ["lb-1", "lb-1"]
+
+
+def test_a_node_with_times_beyond_all_years_is_known_from_the_answer_to_a_write() -> None:
+    """Else the outcome of the write would be unknown for good, and the node count as detached."""
+    api, node = with_nodes("n1"), Target("Node", "", "n1")
+    api.put("Node", api.objects["Node", "n1"] | {"status": {"conditions": BEYOND_ALL_TIMES}})
+    cache = ObjectCache(api, api.informers)
+
+    cache.read(node)
+    assert len(cache.get(node).status.conditions) == 3  # type: ignore[union-attr]
 
 
 class Away:

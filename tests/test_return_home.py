@@ -18,7 +18,8 @@ from kube.types import ObjectMeta, OwnerReference
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
 from tests.elasticity_world import AWAY, HOME, raw_pod
-from tests.return_home_world import AFTER, INTERVAL, LOOK, OURS, Homes, fleet
+from tests.factories import BEYOND_ALL_TIMES
+from tests.return_home_world import AFTER, INTERVAL, LOOK, OURS, READY, Homes, fleet
 from tests.tables import table
 
 
@@ -297,6 +298,18 @@ def test_what_the_caches_do_not_show_is_read_before_the_eviction() -> None:
         homes.clock.advance(LOOK)
 
     assert homes.evicted == []
+
+
+def test_times_beyond_all_years_keep_no_pod_from_returning() -> None:
+    """All others wait for one that cannot be tried."""
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY)
+    homes.run(AFTER)
+    homes.leader.hear()
+    homes.cluster.edit("web-1-1", {"status": {"conditions": [*READY, *BEYOND_ALL_TIMES]}})
+    homes.reconcile()
+
+    assert returned(homes) == ["web-1-2"]
 
 
 def test_an_eviction_is_for_the_pod_as_it_was_read() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import jsonpatch
 import msgspec
 
-from kube.types import Completed, at_any_depth
+from kube.types import Completed, at_any_depth, at_any_time
 
 LONGEST_LIST, LONGEST = 256 * 1024, 2 * 1024 * 1024
 """Bytes of one field. All annotations of a stored object have 256 KiB, before JSON escapes them."""
@@ -269,7 +269,7 @@ def decoded(raw: msgspec.Raw, kind: type[T], field: str) -> T:
     """
     try:
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            return msgspec.json.decode(shortened(raw, kind), type=kind)
+            return at_any_time(lambda data: msgspec.json.decode(data, type=kind), shortened(raw, kind))
         return msgspec.json.decode(raw, type=kind)
     except UNREADABLE as error:
         raise ReviewError(f"request.{field} is malformed: {error}") from None

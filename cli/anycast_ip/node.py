@@ -27,7 +27,7 @@ from cli.inventory import Inventory
 from cli.output import Part, Report, Table, age, moment, title
 from controllers.anycast_ip.claim import terms_for
 from kube.resources import NODES
-from kube.types import Node, Taint, is_super
+from kube.types import Node, Taint, converted, is_super
 from settings import AnycastIPSettings
 
 Raw = dict[str, Any]
@@ -75,7 +75,7 @@ def explain(inventory: Inventory, _namespace: str, name: str) -> NodeExplanation
     raw = inventory.get(NODES, name, None, Raw)
     found = events_about(inventory, "Node", None, name)
     snapshot = snapshot_of(inventory)
-    settings, node = snapshot.settings.anycast_ip, msgspec.convert(raw, Node)
+    settings, node = snapshot.settings.anycast_ip, converted(raw, Node)
     annotations = node.metadata.annotations
     return NodeExplanation(
         node=node.metadata.name,

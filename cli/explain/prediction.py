@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-import msgspec
-
 from api.ingress_daemonset.types import IngressDaemonSet
 from api.ip_reservation import PATH as RESERVES
 from api.ip_reservation import records_of
@@ -22,7 +20,7 @@ from cli.output import Cell, Document, Table, bad, faint, good, warning
 from kube.errors import NotFound
 from kube.resources import PODS, Resource
 from kube.selectors import LabelSelector, selects_labels
-from kube.types import Namespace, ObjectMeta, Pod, Value
+from kube.types import Namespace, ObjectMeta, Pod, Value, converted
 from settings import Settings
 from webhook.admission import Decision, Operation, Request, ReviewError, Webhook, parse, unreviewed
 
@@ -176,7 +174,7 @@ class RecordingLedger:
 def _found(objects: Mapping[str, Raw], key: str, kind: type[T]) -> T:
     if key not in objects:
         raise NotFound(404, "NotFound", f"there is no {kind.__name__.lower()} {key}")
-    return msgspec.convert(objects[key], kind)
+    return converted(objects[key], kind)
 
 
 class Prediction(Document, frozen=True):
@@ -286,7 +284,7 @@ def predict(request: ApiRequest, snapshot: Snapshot, action: str = "") -> Predic
         answers.append(verdict)
     stored, budget = snapshot.pods.get(f"{request.namespace}/{request.name}"), ""
     if stored and request.removes_a_pod:
-        pod = msgspec.convert(stored, Pod)
+        pod = converted(stored, Pod)
         ledger.records = ledger.records or tuple(_reserved_ahead(pod, snapshot))
         budget = refusal(pod, snapshot.budgets) if request.resource.subresource else ""
     return Prediction(action, request, tuple(answers), tuple(others), ledger.records, budget)

@@ -38,7 +38,7 @@ from cli.ingress_daemonset.rollouts import history_table, progress_sentence, wav
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, title
 from kube.resources import NODES, PODS, Selection
-from kube.types import Pod
+from kube.types import Pod, converted
 from settings import IngressDaemonSetSettings
 from webhook.admission import Webhook
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
@@ -91,7 +91,7 @@ def explain(inventory: Inventory, namespace: str, name: str) -> IngressDaemonSet
     raw = inventory.get(INGRESS_DAEMONSETS, name, namespace, Raw)
     resource = readable_or_failure(raw)
     labelled = inventory.list(PODS, Raw, Selection(namespace, label_selector=NODE_LABEL))
-    pods = [each for each in labelled if owner_of(msgspec.convert(each, Pod), [resource])]
+    pods = [each for each in labelled if owner_of(converted(each, Pod), [resource])]
     nodes = inventory.list(NODES, FollowedNode)
     found = events_about(inventory, "IngressDaemonSet", namespace, name)
     snapshot = snapshot_of(inventory, pods, [namespace])

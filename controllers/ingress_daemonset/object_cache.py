@@ -24,7 +24,7 @@ from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.informer import Informer
 from kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, Resource, Selection
-from kube.types import ObjectMeta
+from kube.types import ObjectMeta, at_any_time
 from runtime import threading, time
 from settings import CLBSettings
 
@@ -169,7 +169,7 @@ class ObjectCache:
 
     def take_in(self, target: Target, raw: msgspec.Raw) -> ObjectMeta:
         """Remember the API server's answer; its metadata."""
-        label, held = LABELS.get(target.kind), DECODERS[target.kind](raw)
+        label, held = LABELS.get(target.kind), at_any_time(DECODERS[target.kind], raw)
         before = self.get(target)
         with self._lock:
             self._unlabelled.pop(target, None)

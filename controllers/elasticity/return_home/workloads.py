@@ -14,6 +14,7 @@ from controllers.elasticity.snapshot import ordinal_of
 from controllers.elasticity.sources import REPLICA_SETS, WorkloadObject
 from kube.client import Client
 from kube.resources import PODS, STATEFUL_SETS
+from kube.types import at_any_time
 
 POD_NAME, REVISION = "statefulset.kubernetes.io/pod-name", "controller-revision-hash"
 """The labels of each pod of a StatefulSet."""
@@ -117,7 +118,7 @@ def _pods(pod: Pod, client: Client) -> list[Pod]:
     those = next((f"{name}={labels[name]}" for name in REVISIONS if labels.get(name)), "")
     selector = POD_NAME if is_of_set else those
     found = client.list(PODS, pod.metadata.namespace, type=msgspec.Raw, label_selector=selector).items
-    others = [other for other in map(decode_for_return, found) if other.active]
+    others = [other for each in found if (other := at_any_time(decode_for_return, each)).active]
     return [
         other for other in others if (_owner(other) == _owner(pod) if is_of_set else other.key == pod.key)
     ]
