@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from urllib.parse import quote
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,10 @@ class Resource:
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
+        """Names are quoted: owners and claims of a pod can have any, also one with another path and a query."""
         place = ("namespaces", namespace) if self.namespaced and namespace else ()
-        parts = (self.root, *place, self.plural, name, subresource or self.subresource)
+        quoted = name and quote(name, safe=":")
+        parts = (self.root, *place, self.plural, quoted, subresource or self.subresource)
         return "/".join(part for part in parts if part)
 
 

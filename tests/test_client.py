@@ -40,6 +40,10 @@ PATHS = {
     "subresource": (PODS.path("shop", "a", "eviction"), "/api/v1/namespaces/shop/pods/a/eviction"),
     "no namespace": (NODES.path(name="n"), "/api/v1/nodes/n"),
     "a namespace that it has not": (NODES.path("shop", "n"), "/api/v1/nodes/n"),
+    "a name that no object has": (
+        PODS.path("shop", "../a?watch=true"),
+        f"{PODS.path('shop')}/..%2Fa%3Fwatch%3Dtrue",
+    ),
     "named group": (LEASES.path("a", "b"), "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"),
 }
 
