@@ -354,6 +354,11 @@ def test_a_status_is_written_at_most_once_a_second() -> None:
     assert [each for each in here.api.writes if "status" in each] == ["status IngressDaemonSet web"] * 2
 
 
+def test_an_owner_whose_name_no_object_can_have_is_looked_at_once() -> None:
+    """A Deployment can name any, also one with a slash: it would fail for good, as often as there are such names."""
+    assert Leader(with_nodes("n1")).reconciler.reconcile("edge/web/scale") is None
+
+
 def test_a_status_that_cannot_be_written_is_an_error_for_the_queue() -> None:
     here = Leader(with_nodes("n1"))
     here.api.fault = lambda verb, kind, name: "timed out" if verb == "status" else ""

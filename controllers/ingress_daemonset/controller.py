@@ -253,7 +253,7 @@ class Reconciler:
     def reconcile(self, key: str) -> float | None:
         """Seconds until the next reconcile is due; None for not before a change. KubeError, LeadershipLost."""
         self._writer.settle(key)
-        resource = self._cache.get(Target("IngressDaemonSet", *key.split("/")))
+        resource = self._cache.get(Target("IngressDaemonSet", *key.split("/", 1)))
         if resource is None:
             self._last.pop(key, None)
             self._reporter.forget(key)

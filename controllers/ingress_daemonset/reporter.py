@@ -204,7 +204,7 @@ class Reporter:
         self._explained.pop(key, None)
         self._said.pop(key, None)
         for gauge in GAUGES:
-            gauge.remove_by_labels(dict(zip(("namespace", "name"), key.split("/"), strict=True)))
+            gauge.remove_by_labels(dict(zip(("namespace", "name"), key.split("/", 1), strict=True)))
 
     def _is_news(self, owner: ObjectMeta, *about: object) -> bool:
         """Whether the last of *about* is another than it was when the others were the same."""
