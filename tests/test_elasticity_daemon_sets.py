@@ -205,6 +205,19 @@ def test_one_with_a_pod_on_a_super_node_or_pending_for_one_is_corrected(node: st
     assert world.recorder.reasons == ["KeptOffSuperNodes"]
 
 
+def test_a_pod_that_names_the_uid_of_one_elsewhere_keeps_it_from_no_correction() -> None:
+    world = World()
+    world.have(daemon_set(), AWAY)
+    raw = raw_pod(
+        "copy", "agent", n=None, gated=False, kind="DaemonSet", namespace="bank", spec={"nodeName": AWAY}
+    )
+    world.pods.append(decode(raw_of(raw)))
+    world.turn()
+    world.turn()
+
+    assert world.corrected() == {"agent"}
+
+
 @pytest.mark.parametrize("nodes", [(HOME,), (f"?{HOME}",), ()])
 def test_one_without_pods_there_costs_no_request(nodes: tuple[str, ...]) -> None:
     world = World()

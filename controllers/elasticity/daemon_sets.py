@@ -86,9 +86,9 @@ class DaemonSetCorrector:
     ) -> None:
         self._client, self._recorder = context.client, context.recorder
         self._sources, self._clock = sources, clock
-        self._looked: dict[str, tuple[int, float]] = {}
-        """By uid, how often it was looked at, and when it is next."""
-        self._reported: set[tuple[str, str]] = set()
+        self._looked: dict[Regarding, tuple[int, float]] = {}
+        """How often each was looked at, and when it is next."""
+        self._reported: set[tuple[Regarding, str]] = set()
         self._rollout: tuple[Regarding, float] | None = None
 
     def reconcile(self) -> None:
@@ -96,20 +96,18 @@ class DaemonSetCorrector:
         if self._is_rolling_out():
             return
         due, now = self._due(), self._clock()
-        self._looked = {uid: looked for uid, looked in self._looked.items() if uid in due}
+        self._looked = {about: looked for about, looked in self._looked.items() if about in due}
         self._reported = {reported for reported in self._reported if reported[0] in due}
-        for uid, found in sorted(due.items()):
-            if self._looked.get(uid, (0, now))[1] <= now and self._corrected(found):
+        for about in sorted(due, key=lambda each: each.uid):
+            if self._looked.get(about, (0, now))[1] <= now and self._corrected(about):
                 return
 
-    def _due(self) -> dict[str, Regarding]:
-        """By uid, those that have pods on super nodes, or pending for one of them."""
+    def _due(self) -> set[Regarding]:
+        """Those that have pods on super nodes, or pending for one of them; a pod can name one that is not there."""
         pods, names = self._sources.pods, self._sources.nodes().names
         there = chain(pods.unbound(), *map(pods.on_node, names)) if names else ()
         return {
-            owner.uid: Regarding(
-                DAEMON_SETS.api_version, "DaemonSet", owner.name, pod.metadata.namespace, owner.uid
-            )
+            Regarding(DAEMON_SETS.api_version, "DaemonSet", owner.name, pod.metadata.namespace, owner.uid)
             for pod in there
             if pod.daemon and (owner := pod.metadata.controller)
             if not names.isdisjoint((pod.node_name, *_meant_for(pod)))
@@ -130,8 +128,8 @@ class DaemonSetCorrector:
         """Whether its pods are being replaced now. One that needs nothing, or was refused, is looked at again later."""
         found = self._read(about)
         affinity = found.affinity_to_set if found else None
-        count = self._looked.get(about.uid, (0, 0.0))[0] + 1
-        self._looked[about.uid] = count, self._clock() + PAUSES.delay(count)
+        count = self._looked.get(about, (0, 0.0))[0] + 1
+        self._looked[about] = count, self._clock() + PAUSES.delay(count)
         if found is None or affinity is None:
             return False
         if KEPT_OFF in found.metadata.annotations:
@@ -143,7 +141,7 @@ class DaemonSetCorrector:
         try:
             self._client.patch(DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw)
         except (Conflict, NotFound):
-            del self._looked[about.uid]
+            del self._looked[about]
             return False
         except KubeError as error:
             self._event(about, "DaemonSetOnSuperNodes", f"{REFUSED}: {error}", "Warning")
@@ -159,7 +157,7 @@ class DaemonSetCorrector:
 
     def _event(self, about: Regarding, reason: str, message: str, type: Type) -> None:  # noqa: A002
         """Once, as long as it has pods there."""
-        if (reported := (about.uid, message)) not in self._reported:
+        if (reported := (about, message)) not in self._reported:
             self._reported.add(reported)
             self._recorder.event(about, reason, message, type=type)
 
