@@ -177,7 +177,7 @@ def refusal(
     if calico.pools and not all(any(pool.has(each) for pool in calico.pools) for each in promise.addresses):
         return Outcome.NO_POOL
     pools = [pool for pool in calico.pools if any(map(pool.has, promise.addresses))]
-    if any(pool.spec.disabled for pool in pools):
+    if any(pool.range is None for pool in pools):
         return Outcome.DISABLED_POOL
     if not all(pool.is_for_all_nodes for pool in pools):
         return Outcome.NODE_SELECTOR

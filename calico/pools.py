@@ -14,11 +14,12 @@ from functools import lru_cache
 from ipaddress import ip_network
 
 import msgspec
+from msgspec.structs import replace
 
 from calico.reservations import AUTO, GROUPS, first_served, left_until, resource_in
 from calico.segment import IPReservation
 from kube.client import Client, Resource
-from kube.types import ObjectMeta, Value, slim
+from kube.types import Condition, ObjectMeta, Value, slim
 from runtime import time
 
 Range = tuple[int, int, int]
@@ -64,6 +65,7 @@ def near(within: Range, ranges: Sequence[Range]) -> slice:
 POOLS, BLOCKS = "ippools", "ipamblocks"
 WORKLOAD = "Workload"
 """The use of a pool for pods; one that names no use has it, too."""
+NOT_ALLOCATABLE = ("Allocatable", "False")
 
 
 class IPPoolSpec(Value, frozen=True):
@@ -75,18 +77,31 @@ class IPPoolSpec(Value, frozen=True):
     allowed_uses: tuple[str, ...] = ()
 
 
+class IPPoolStatus(Value, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
 class IPPool(Value, frozen=True):
+    """One that is deleted stays until all of its addresses are free."""
+
     metadata: ObjectMeta = ObjectMeta()
     spec: IPPoolSpec = IPPoolSpec()
+    status: IPPoolStatus = IPPoolStatus()
 
     @property
     def range(self) -> Range | None:
-        """None for a pool that gives pods no addresses: it is disabled, for other uses, or has no CIDR."""
+        """None for a pool that gives pods no addresses: it is switched off, for other uses, or has no CIDR."""
         uses = self.spec.allowed_uses or (WORKLOAD,)
         try:
-            return None if self.spec.disabled or WORKLOAD not in uses else range_of(self.spec.cidr)
+            return None if self._is_off or WORKLOAD not in uses else range_of(self.spec.cidr)
         except ValueError:
             return None
+
+    @property
+    def _is_off(self) -> bool:
+        """As Calico's allocator has it; from 3.32 on, its controller of pools has a say, where two overlap."""
+        said = ((each.type, each.status) for each in self.status.conditions)
+        return self.spec.disabled or self.metadata.deletion_timestamp is not None or NOT_ALLOCATABLE in said
 
     @property
     def is_for_all_nodes(self) -> bool:
@@ -168,7 +183,7 @@ def block_of(block: IPAMBlock) -> Block:
 def decode_pool(encoded: msgspec.Raw) -> IPPool:
     """MsgspecError when it cannot be read."""
     pool = _POOL.decode(encoded)
-    return IPPool(slim(pool.metadata), pool.spec)
+    return replace(pool, metadata=slim(pool.metadata))
 
 
 def decode_block(encoded: msgspec.Raw) -> Block:

@@ -28,7 +28,9 @@ from calico.pools import IPAMConfiguration, IPPool, IPPoolSpec
 from calico.reservations import NotServed
 from calico.segment import IPReservation, Record
 from kube.errors import Unreachable
+from kube.types import ObjectMeta
 from settings import IPReservationSettings
+from tests.calico_pools import a_pool
 from tests.factories import NOW, ago, pod, raw_pod, record, segment
 from tests.fakes import FakeCluster
 from webhook.admission import Decision, Request
@@ -282,6 +284,9 @@ def pools(**selectors: str) -> Mapping[str, Any]:
     }
 
 
+GOING = replace(a_pool("10.0.0.0/24"), metadata=ObjectMeta(deletion_timestamp=NOW))
+
+
 @pytest.mark.parametrize(
     ("of_calico", "ended", "audit"),
     [
@@ -290,10 +295,10 @@ def pools(**selectors: str) -> Mapping[str, Any]:
         pytest.param(pools(of_it="all()", other="zone == 'a'"), None, ASKED, id="another pool is"),
         pytest.param(pools(other="all()"), None, OUTSIDE, id="no pool has it, as on a super node"),
         pytest.param(
-            {"pools": [IPPool(spec=IPPoolSpec("10.0.0.0/24", disabled=True))]},
-            None,
-            DISABLED,
-            id="its pool is disabled",
+            {"pools": [a_pool("10.0.0.0/24", disabled=True)]}, None, DISABLED, id="its pool is disabled"
+        ),
+        pytest.param(
+            {"pools": [GOING]}, None, DISABLED, id="its pool is deleted once all addresses are free"
         ),
         pytest.param({"cooldown": 60}, ago(seconds=59), COOLDOWN, id="its cooldown lasts"),
         pytest.param({"cooldown": 1}, None, COOLDOWN, id="the former pod is not noted as gone"),

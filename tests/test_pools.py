@@ -99,23 +99,32 @@ def test_a_block_without_a_range_is_refused_as_what_cannot_be_decoded() -> None:
         decode_block(encoded({"spec": {"cidr": "10.0.0"}}))
 
 
+def allocatable(status: str) -> dict[str, object]:
+    """The status by which Calico's controller of pools says whether the allocator takes addresses of it."""
+    return {"status": {"conditions": [{"type": "Allocatable", "status": status, "reason": "CIDROverlap"}]}}
+
+
 @pytest.mark.parametrize(
-    ("spec", "gives"),
+    ("parts", "gives"),
     [
         ({}, True),
-        ({"disabled": True}, False),
-        ({"allowedUses": []}, True),
-        ({"allowedUses": ["Tunnel", "Workload"]}, True),
-        ({"allowedUses": ["LoadBalancer"]}, False),
-        ({"cidr": "10.0.0.1-9"}, False),
-        ({"cidr": ""}, False),
+        ({"spec": {"disabled": True}}, False),
+        ({"spec": {"allowedUses": []}}, True),
+        ({"spec": {"allowedUses": ["Tunnel", "Workload"]}}, True),
+        ({"spec": {"allowedUses": ["LoadBalancer"]}}, False),
+        ({"spec": {"cidr": "10.0.0.1-9"}}, False),
+        ({"spec": {"cidr": ""}}, False),
+        ({"metadata": {"deletionTimestamp": "2026-11-01T00:00:00Z"}}, False),
+        (allocatable("False"), False),
+        (allocatable("True"), True),
     ],
 )
-def test_a_pool_gives_pods_addresses_unless_it_is_disabled_for_others_or_has_none(
-    spec: dict[str, object], gives: bool
+def test_a_pool_gives_pods_addresses_unless_calico_takes_none_of_it_for_them(
+    parts: dict[str, dict[str, object]], gives: bool
 ) -> None:
     raw = pool("10.0.0.0/28")
-    raw["spec"] |= spec
+    for field, part in parts.items():
+        raw[field] = raw.get(field, {}) | part
 
     assert (decode_pool(encoded(raw)).range is not None) is gives
 

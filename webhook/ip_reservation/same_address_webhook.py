@@ -50,7 +50,7 @@ WHY = {
     Outcome.STRICT_AFFINITY: "Calico's strictAffinity: the node that it will run on may not have the address",
     Outcome.NODE_SELECTOR: "the nodeSelector of its predecessor's IPPool: the node that it will run on may have others",
     Outcome.NO_POOL: "no IPPool has the address of its predecessor, as on a super node: Calico does not give it",
-    Outcome.DISABLED_POOL: "the IPPool of its predecessor is disabled: Calico gives no address of it",
+    Outcome.DISABLED_POOL: "the IPPool of its predecessor is disabled or being deleted: Calico gives no address of it",
     Outcome.COOLDOWN: "Calico's ipCooldownSeconds: it may still refuse the address of its predecessor",
     Outcome.NOT_READ: "the reservations could not be read",
 }
