@@ -69,7 +69,8 @@ def kubelet_evicted(pod: Pod) -> bool:
         return False
     if _by_kubelet(pod) or pod.status.reason in KUBELET_REASONS:
         return True
-    return pod.spec.restart_policy == "Always" and not pod.terminating and not disrupted(pod)
+    is_restarted = pod.spec.restart_policy == "Always" and not pod.spec.ending
+    return is_restarted and not pod.terminating and not disrupted(pod)
 
 
 def ended_by_itself(pod: Pod) -> bool:

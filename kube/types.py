@@ -98,10 +98,22 @@ class PodIP(Value, frozen=True):
     ip: str = ""
 
 
+class Container(Value, frozen=True):
+    restart_policy: str = ""
+
+
 class PodSpec(Value, frozen=True):
     node_name: str = ""
     host_network: bool = False
     restart_policy: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+
+    @property
+    def ending(self) -> tuple[Container, ...]:
+        """Those that are not always restarted, by a policy of their own (Kubernetes 1.35)."""
+        every = (*self.containers, *self.init_containers)
+        return tuple(each for each in every if each.restart_policy not in ("", "Always"))
 
 
 class PodStatus(Value, frozen=True):

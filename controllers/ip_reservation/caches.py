@@ -228,7 +228,7 @@ def decode_pod(encoded: msgspec.Raw) -> Pod:
     spec, status = pod.spec, pod.status
     return Pod(
         compact(pod.metadata, KEPT),
-        PodSpec(sys.intern(spec.node_name), spec.host_network, sys.intern(spec.restart_policy)),
+        PodSpec(sys.intern(spec.node_name), spec.host_network, sys.intern(spec.restart_policy), spec.ending),
         PodStatus(
             phase=sys.intern(status.phase),
             reason=status.reason,
