@@ -19,7 +19,7 @@ from calico.segment import (
     laid_open,
 )
 from kube.client import Client, Resource
-from kube.errors import NotFound
+from kube.errors import Forbidden, NotFound
 from kube.types import OwnerReference
 from runtime import time
 
@@ -46,7 +46,7 @@ class Reservations:
         self._found: Resource | None = None
 
     def resource(self, *, timeout: float = DISCOVERY_TIMEOUT) -> Resource:
-        """The first group that is served, remembered until a write finds it gone; NotServed."""
+        """The group in which Calico works, remembered until a write finds it gone; NotServed."""
         found = self._found  # another thread may forget it
         if found is None:
             self._found = found = first_served(self._client, self._candidates, timeout)
@@ -113,12 +113,29 @@ class Reservations:
 def first_served(
     client: Client, candidates: Iterable[Resource], timeout: float | None = None
 ) -> Resource | None:
-    """Of *candidates* in Calico's groups, within *timeout* seconds in all. KubeError."""
+    """Of *candidates* in Calico's groups, within *timeout* seconds in all. KubeError.
+
+    Of two groups that are served, it is the one in which Calico works: where both CRDs are installed, it stays with the
+    older ones (libcalico-go, ``lib/backend/k8s``: UsingV3CRDs).
+    """
     end = None if timeout is None else time.monotonic() + timeout
-    for resource in candidates:
-        if client.serves(resource, timeout=None if end is None else left_until(end)):
-            return resource
-    return None
+
+    def left() -> float | None:
+        return None if end is None else left_until(end)
+
+    served = [each for each in candidates if client.serves(each, timeout=left())]
+    if len(served) > 1:
+        served = [each for each in served if _works_in(client, each, left())] or served
+    return served[0] if served else None
+
+
+def _works_in(client: Client, group: Resource, timeout: float | None) -> bool:
+    """Whether Calico does; it may, for those who may not see it."""
+    information = Resource(group.group, group.version, "clusterinformations", namespaced=False)
+    try:
+        return client.find(information, "default", timeout=timeout) is not None
+    except Forbidden:
+        return True
 
 
 def left_until(end: float) -> float:

@@ -10,8 +10,9 @@ import pytest
 
 from calico.reservations import AUTO, NotServed, Reservations
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, RELEASE, IPReservation
-from dev.fake_api import FakeAPI, calico_api, merged
+from dev.fake_api import FakeAPI, Kind, calico_api, merged, refusal
 from dev.lab.waiting import stretch
+from kube.client import Resource
 from kube.errors import Conflict, NotFound, ServerError, Unreachable
 from kube.transport import MERGE_PATCH
 from tests.factories import record
@@ -29,7 +30,8 @@ def cluster(*calico: str) -> Iterator[tuple[FakeAPI, Server, Reservations]]:
 
 
 def discoveries(server: Server) -> list[str]:
-    return [asked.path for asked in server.asked if not asked.path.endswith("ipreservations")]
+    ends = ("ipreservations", "clusterinformations/default")
+    return [asked.path for asked in server.asked if not asked.path.endswith(ends)]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,35 @@ def test_the_group_is_looked_for_once() -> None:
         assert discoveries(server) == [f"/apis/{V3}", f"/apis/{V1}"]
 
 
+INFORMATION = Resource("projectcalico.org", "v3", "clusterinformations", namespaced=False)
+INFORMATION_V1 = Resource("crd.projectcalico.org", "v1", "clusterinformations", namespaced=False)
+
+
+@pytest.mark.parametrize(
+    ("works_in", "served", "expected"),
+    [
+        pytest.param([INFORMATION_V1], (V3, V1), V1, id="v3 is only installed beside it"),
+        pytest.param(
+            [INFORMATION, INFORMATION_V1], (V3, V1), V3, id="its API server has both, or it has moved"
+        ),
+        pytest.param([INFORMATION], (V3,), V3, id="v3 alone"),
+        pytest.param([], (V3, V1), V3, id="it has not started"),
+    ],
+)
+def test_of_two_groups_that_are_served_the_one_in_which_calico_works_is_used(
+    works_in: list[Resource], served: tuple[str, ...], expected: str
+) -> None:
+    kinds = [Kind(each, "ClusterInformation") for each in (INFORMATION, INFORMATION_V1)]
+    api = calico_api(*served, kinds=kinds)
+    for each in works_in:
+        api.put(each, {"metadata": {"name": "default"}})
+
+    assert Reservations(api.client()).resource().api_version == expected
+    assert Reservations(api.client(), V3).resource().api_version == V3, "it is configured"
+    api.fault = lambda call: refusal(403, "Forbidden", "no") if call.path.endswith("/default") else None
+    assert Reservations(api.client()).resource().api_version == V3, "who may not see it takes the first"
+
+
 def test_a_server_that_cannot_tell_is_asked_again() -> None:
     with cluster(V3, V1) as (api, _, reservations):
         api.fault = lambda asked: refuses(503, "ServiceUnavailable") if V3 in asked.path else None
@@ -98,7 +129,7 @@ def test_a_segment_that_is_gone_says_nothing_about_its_group() -> None:
         reservations.delete(made)
         with pytest.raises(NotFound):
             reservations.write(made, [], timeout=1)
-        assert discoveries(server)[:2] == [f"/apis/{V3}", f"{IN_V3}/a"]
+        assert discoveries(server)[:3] == [f"/apis/{V3}", f"/apis/{V1}", f"{IN_V3}/a"]
         assert discoveries(server).count(f"/apis/{V3}") == 1
 
 
