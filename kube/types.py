@@ -111,7 +111,7 @@ class PodSpec(Value, frozen=True):
 
     @property
     def ending(self) -> tuple[Container, ...]:
-        """Those that are not always restarted, by a policy of their own (Kubernetes 1.35)."""
+        """Those that are not always restarted, by their policy (Kubernetes 1.35)."""
         every = (*self.containers, *self.init_containers)
         return tuple(each for each in every if each.restart_policy not in ("", "Always"))
 
