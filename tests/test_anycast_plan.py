@@ -129,12 +129,6 @@ def test_the_next_action(node: Node | None, claim: Claim | None, seen: Seen, exp
     assert plan(Snapshot("u1", node, claim, seen=seen), SETTINGS).action is expected
 
 
-@pytest.mark.parametrize("seen", [Seen(GONE, ()), Seen(ELSEWHERE, ())], ids=["gone", "bound elsewhere"])
-def test_none_is_ordered_while_one_is_there_for_the_node(seen: Seen) -> None:
-    related = Related(found=an_address("UNBIND", id="eip-2"))
-    assert plan(Snapshot("u1", GATED, CLAIM, related, seen=seen), SETTINGS).action is Action.FORGET
-
-
 @pytest.mark.parametrize(
     ("node", "claim", "seen", "expected"),
     [

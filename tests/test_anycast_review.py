@@ -118,6 +118,19 @@ def test_keys_of_another_account_close_no_node_of_the_original_and_order_nothing
     assert {each.address for each in lab.claims.claims.values()} == {each.id for each in lab.elastic()}
 
 
+def test_keys_of_another_account_order_nothing_for_a_node_that_joins() -> None:
+    lab = Lab()
+    ours, another = lab.world, World(Knobs(instances_exist=False), lab.clock)
+    lab.sender.use(another)
+    lab.join()
+    lab.run_for(60)
+    assert (another.addresses, lab.recorder.reasons) == ({}, ["FailedAllocateAnycastIp"])
+
+    lab.sender.use(ours)
+    lab.run(lab.all_open, 120, "proven")
+    assert len(lab.elastic()) == 1
+
+
 def test_a_slip_releases_no_address_that_is_taken_over() -> None:
     releasing = SETTINGS.model_copy(update={"release_on_label_removal": True})
     lab = Lab(settings=releasing.model_copy(update={"node_labels": {"misspelt": "true"}}))

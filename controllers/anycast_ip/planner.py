@@ -235,12 +235,9 @@ def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: Any
 
 
 def _another(snapshot: Snapshot, claim: Claim, note: Note | None = None) -> Step:
-    """None is ordered while there is one for the node, which it adopts.
-
-    A claim from a backup may be older than that, or an order have come late, while there were keys of another account.
-    """
+    """None is ordered while the instance has one: a claim from a backup may be older than that."""
     present = snapshot.seen.on_instance
-    if not claim.is_managed or snapshot.related.found or any(map(bound_to, present or ())):
+    if not claim.is_managed or any(map(bound_to, present or ())):
         return Step(Action.FORGET, note)
     return Step(Action.LOOK) if present is None else Step(Action.RENEW, note)
 

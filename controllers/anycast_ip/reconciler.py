@@ -346,16 +346,17 @@ class Reader(_Parts):
         related = Related(was_wanted=node is not None and node.metadata.uid in self._nodes.wanted)
         if claim:
             if not self._is_leaving(claim):
-                if claim.address:
-                    return dataclasses.replace(related, found=self._unclaimed(claim.node, claim.instance))
-                user = self._user_of(claim.instance)
+                user = None if claim.address else self._user_of(claim.instance)
                 return dataclasses.replace(related, rival=user) if user and user.uid != claim.uid else related
             heir, elsewhere = self._heir(claim), self._is_elsewhere(claim)
             return dataclasses.replace(related, heir=heir, elsewhere=elsewhere)
         if node is None or not (instance := instance_of(node)):
             return related
-        found, settings = self._unclaimed(node.metadata.name, instance), self._settings()
-        related = dataclasses.replace(related, found=found)
+        # One that is claimed by no node, and is there or free.
+        listed = self._inventory.unspent((node.metadata.name, instance))
+        free = [each for each in listed if bound_to(each) in ("", instance)]
+        found = next((each for each in free if not self._claims.having(each.id)), None)
+        related, settings = dataclasses.replace(related, found=found), self._settings()
         if not wanted(node, settings):
             return related
         left = [
@@ -365,12 +366,6 @@ class Reader(_Parts):
         ]
         predecessor = max(left, key=lambda each: each.asked, default=None)
         return dataclasses.replace(related, predecessor=predecessor, rival=self._user_of(instance))
-
-    def _unclaimed(self, node: str, instance: str) -> Address | None:
-        """An address with the tags of a node, by its name, that no claim has, and that is there or free."""
-        listed = self._inventory.unspent((node, instance))
-        free = [each for each in listed if bound_to(each) in ("", instance)]
-        return next((each for each in free if not self._claims.having(each.id)), None)
 
     def _is_leaving(self, claim: Claim) -> bool:
         return is_leaving(self._nodes.get(claim.uid), claim, self._settings())
@@ -623,6 +618,7 @@ class Actions(_Parts):
 
     def _allocate(self, snapshot: Snapshot, _: Step) -> float:
         """At once again when a quota has been used up for long enough."""
+        self._believe_account(present(snapshot.claim))
         self._claims.exhausted.discard(present(snapshot.claim).token)
         try:
             return self._send_order(snapshot)
@@ -636,6 +632,16 @@ class Actions(_Parts):
             if present(snapshot.claim).token in self._claims.exhausted:
                 return 0.0
             raise
+
+    def _believe_account(self, claim: Claim) -> None:
+        """What is ordered in another account is paid for, and what comes late in ours is then known to no claim."""
+        try:
+            is_ours = self._is_our_account(claim)
+        except (CloudError, RetryAfter):  # as for want of a permission
+            return
+        if is_ours is False:
+            text = "no instance of the cluster is listed, so no address is ordered: check cloud.region and the keys"
+            raise RetryAfter(NotBelieved(text), AGAIN)
 
     def _note_refusal(self, snapshot: Snapshot, *, by_quota: bool) -> None:
         claim, node, now = present(snapshot.claim), snapshot.node, self._clocks.now()
