@@ -240,6 +240,7 @@ RULES, TARGETS_OF_RULE, TARGETS = 100, 50, 500
 """In one call: listeners or rules, targets of each, and targets in all."""
 INSTANCE = "CVM"
 """The type of targets that are called by the ids of instances; others, by their addresses."""
+LAYER_4 = ("TCP", "UDP", "TCP_SSL", "QUIC")
 OFF = "Close"
 """The detail of a target whose listener has no health check."""
 
@@ -321,4 +322,5 @@ def _targets(listeners: Iterable[ListenerRow] | None) -> Iterator[tuple[Listener
     for listener in listeners or ():
         yield from ((listener, "", row) for row in listener.targets or ())
         for rule in listener.rules or ():
-            yield from ((listener, rule.location_id or "", row) for row in rule.targets or ())
+            location = "" if listener.protocol in LAYER_4 else rule.location_id or ""
+            yield from ((listener, location, row) for row in rule.targets or ())

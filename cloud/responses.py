@@ -116,9 +116,13 @@ class RuleRow(Pascal):
 
 
 class ListenerRow(Pascal):
-    """A listener of layer 7 has rules, one of layer 4 has targets itself, and one rule for their health."""
+    """A listener of layer 7 has rules, one of layer 4 has targets itself, and one rule for their health.
+
+    That has an id, too, which stands nowhere else.
+    """
 
     listener_id: str
+    protocol: str | None = None
     targets: list[TargetRow] | None = None
     rules: list[RuleRow] | None = None
 

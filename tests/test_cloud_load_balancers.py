@@ -26,7 +26,14 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
         running.world.put_load_balancer(
             NAME,
             [
-                Target(listener="lbl-tcp", instance="ins-1", address="10.0.0.1", port=443, weight=3),
+                Target(
+                    listener="lbl-tcp",
+                    instance="ins-1",
+                    address="10.0.0.1",
+                    port=443,
+                    weight=3,
+                    healthy=False,
+                ),
                 Target(listener="lbl-http", location="loc-1", instance="ins-1", port=80, healthy=False),
                 Target(listener="lbl-http", location="loc-1", address="10.0.0.9", port=80),
             ],
@@ -49,7 +56,8 @@ def test_backends_are_read_with_their_weights_and_by_the_same_keys_their_health(
     assert {each.key: each.weight for each in ours.backends(NAME)} == weights
     healthy = ours.healthy(NAME)
     assert healthy.keys() == weights.keys()
-    assert [key for key, is_healthy in healthy.items() if not is_healthy] == ["lbl-http/loc-1/ins-1:80"]
+    unhealthy = {key for key, is_healthy in healthy.items() if not is_healthy}
+    assert unhealthy == {"lbl-tcp//ins-1:443", "lbl-http/loc-1/ins-1:80"}
     ours.set_weights(NAME, dict.fromkeys(ours.backends(NAME), 0))
 
     assert {each.weight for each in ours.backends(NAME)} == {0}

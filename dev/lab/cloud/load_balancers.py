@@ -56,14 +56,12 @@ def _listener(name: str, targets: list[Target]) -> dict[str, Any]:
         {"LocationId": location, "Domain": "*", "Url": "/", "Targets": [_row(each) for each in found]}
         for location, found in _grouped([each for each in targets if each.location], "location")
     ]
-    protocol = "HTTP" if rules else "TCP"
-    return {
-        "ListenerId": name,
-        "Protocol": protocol,
-        "Port": 80,
-        "Targets": own or None,
-        "Rules": rules or None,
-    }
+    return {**_named(name, targets), "Port": 80, "Targets": own or None, "Rules": rules or None}
+
+
+def _named(name: str, targets: list[Target]) -> dict[str, Any]:
+    """By the protocol, one knows its layer."""
+    return {"ListenerId": name, "Protocol": "HTTP" if any(each.location for each in targets) else "TCP"}
 
 
 def _row(target: Target) -> dict[str, Any]:
@@ -82,7 +80,7 @@ def health(world: World, params: DescribeTargetHealth, region: str) -> dict[str,
         {
             "LoadBalancerId": each,
             "Listeners": [
-                {"ListenerId": name, "Rules": [_health(*rule) for rule in _grouped(targets, "location")]}
+                _named(name, targets) | {"Rules": [_health(*rule) for rule in _grouped(targets, "location")]}
                 for name, targets in _grouped(_targets(world, each), "listener")
             ],
         }
@@ -102,7 +100,8 @@ def _health(location: str, targets: list[Target]) -> dict[str, Any]:
         }
         for each in targets
     ]
-    return {"LocationId": location or None, "Targets": rows}
+    # Of layer 4, too, it has an id, which appears nowhere else.
+    return {"LocationId": location or f"loc-of-{targets[0].listener}", "Targets": rows}
 
 
 def modify(world: World, params: BatchModifyTargetWeight, region: str) -> dict[str, Any]:
