@@ -239,7 +239,7 @@ def gathered(ask: Callable[[Sequence[str]], list[T]], ids: Collection[str], size
 RULES, TARGETS_OF_RULE, TARGETS = 100, 50, 500
 """In one call: listeners or rules, targets of each, and targets in all."""
 INSTANCE = "CVM"
-"""The type of targets that are called by the ids of instances; others, by their addresses."""
+"""The type of targets that are called by the ids of instances, also spelled cvm; others, by their addresses."""
 LAYER_4 = ("TCP", "UDP", "TCP_SSL", "QUIC")
 OFF = "Close"
 """The detail of a target whose listener has no health check."""
@@ -263,7 +263,7 @@ class LoadBalancers:
             Backend(
                 listener=listener.listener_id,
                 location=location,
-                instance=row.instance_id or "" if row.type in (None, INSTANCE) else "",
+                instance=row.instance_id or "" if (row.type or INSTANCE).upper() == INSTANCE else "",
                 address=next(iter(row.private_ip_addresses or ()), ""),
                 port=row.port,
                 weight=row.weight or 0,

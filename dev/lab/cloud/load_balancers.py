@@ -65,8 +65,9 @@ def _named(name: str, targets: list[Target]) -> dict[str, Any]:
 
 
 def _row(target: Target) -> dict[str, Any]:
+    cvm = "cvm" if target.location else "CVM"  # the documents spell it in both ways
     return {
-        "Type": "CVM" if target.instance else "ENI",
+        "Type": cvm if target.instance else "ENI",
         "InstanceId": target.instance,
         "Port": target.port,
         "Weight": target.weight,
