@@ -588,6 +588,22 @@ def test_a_pod_that_changes_while_it_is_fenced_is_fenced_as_it_is_then() -> None
     assert "drawbridge.io/fenced-by" in world.annotations(name)
 
 
+def test_a_pod_that_changes_all_the_time_holds_up_no_others() -> None:
+    """Where the number on super nodes is limited, the pods of all namespaces wait for the last fence."""
+    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=5)))
+    (name,) = world.create(1)
+
+    def change() -> None:
+        if world.clock() > 2 * LONGEST:
+            raise Killed
+        world.cluster.edit(name, {"metadata": {"labels": {"x": str(world.clock())}}})
+
+    world.take_over(change)
+    world.leader.settle()
+
+    assert world.placements() == {"local": 1}
+
+
 def test_no_pod_is_fenced_that_others_hold_back() -> None:
     """None was decided on, and a queue may hold thousands."""
     world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=5)))

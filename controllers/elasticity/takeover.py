@@ -69,7 +69,9 @@ class Takeover:
                 self._pods.patch(pod, fenced(pod, self._identity))
             except Conflict:
                 self._pods.refresh(pod)
-                return 0.0
+                # What another client changes all the time, no write of a former leader is for any more.
+                if self._failing.seconds((uid,))[uid] < LONGEST:
+                    return 0.0
             except NotFound:
                 pass
             except KubeError as error:
