@@ -134,6 +134,11 @@ def test_lists_that_are_compared_with_each_other_or_with_nodes_are_short() -> No
     }
 
 
+def test_what_is_written_to_nodes_leaves_room_for_others() -> None:
+    """All annotations of an object together have 256 KiB: kubelets and CNI plugins write there, too."""
+    assert FIELDS[f"{ROLLING}.annotateNodeToDetach.value"]["maxLength"] <= 1024
+
+
 def test_its_windows_are_those_that_the_controllers_can_read() -> None:
     window = dict(fields(SCHEMA))[f"{ROLLING}.window"]["properties"]
 
