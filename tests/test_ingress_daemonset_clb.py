@@ -224,6 +224,18 @@ def test_a_node_that_has_left_gets_no_weight_for_pods_behind_another_load_balanc
         assert here.weights_of("n1") == {0}
 
 
+def test_a_node_that_has_left_gets_no_weight_for_pods_that_only_name_the_uid() -> None:
+    """Of another namespace, which may not use the load balancer."""
+    here = settled("n1", "n2")
+    held: Raw = here.api.objects["Deployment", "edge/web-n1"]
+    leave(here, "unlabelled")
+    here.run(lambda: ("Deployment", "edge/web-n1") not in here.api.objects)
+    here.api.put("Deployment", {**held, "metadata": {**held["metadata"], "namespace": "team"}})
+    for _ in range(LATE):
+        here.step()
+        assert here.weights_of("n1") == {0}
+
+
 def test_a_load_balancer_that_only_another_one_names_gives_back_the_weights_of_pods_that_stay() -> None:
     here = rolling("n1", "n2", rolling=weighing(600))
     here.run(lambda: here.weights_of("n1") == {0})

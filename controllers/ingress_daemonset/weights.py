@@ -197,15 +197,12 @@ class WeightReconciler:
         if not users:
             return None
         former = {(each.node, each.owner) for each in memory}
-        serving = [
-            each
-            for each in self._cache.list("Deployment")
-            if each.status.available_replicas and each.metadata.controller
-        ]
         return {
             each.node
-            for each in serving
-            if (owner := each.metadata.controller.uid) in users or (each.node, owner) in former
+            for each in self._cache.list("Deployment")
+            if each.status.available_replicas
+            and (resource := self._owner(each))
+            and ((owner := resource.metadata.uid) in users or (each.node, owner) in former)
         }
 
     def _may_use(self, resource: IngressDaemonSet, load_balancer: str) -> bool:
@@ -214,11 +211,15 @@ class WeightReconciler:
             load_balancer, metadata.namespace
         )
 
+    def _owner(self, held: Workload) -> IngressDaemonSet | None:
+        """In the same namespace: a Deployment can name any uid."""
+        owner, namespace = held.metadata.controller, held.metadata.namespace
+        found = self._cache.get(Target("IngressDaemonSet", namespace, owner.name)) if owner else None
+        return found if found and held.is_of(found.metadata.uid) else None
+
     def _uses(self, held: Workload, load_balancer: str) -> bool:
         """Whether its IngressDaemonSet detaches nodes from *load_balancer*, and may."""
-        owner, namespace = held.metadata.controller, held.metadata.namespace
-        resource = self._cache.get(Target("IngressDaemonSet", namespace, owner.name)) if owner else None
-        if resource is None or not held.is_of(resource.metadata.uid):
+        if (resource := self._owner(held)) is None:
             return False
         weights = resource.spec.update_strategy.rolling_update.weights
         is_named = weights is not None and load_balancer in weights.load_balancers
