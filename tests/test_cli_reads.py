@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
-from calico.segment import body
+from calico.segment import ReservationSpec, body
+from cli.ip_reservation.reservations import listed
+from settings import IPReservationSettings
 from tests import cli
-from tests.factories import record
+from tests.factories import numbered, record, segment
 
 
 def reads(*command: str, records: Any = ()) -> list[tuple[str, dict[str, str]]]:
@@ -84,3 +88,19 @@ def test_no_object_and_no_list_is_read_twice(command: tuple[str, ...]) -> None:
     discovery = {path for path, _ in found if path.startswith("/apis/") and path.count("/") == 3}
     # The Lease is read by what the webhook server asks for the leader, too.
     assert twice - discovery <= {"/apis/coordination.k8s.io/v1/namespaces/drawbridge/leases/drawbridge"}
+
+
+def test_reservations_are_not_compared_with_each_entry_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, contains = list[object](), IPv4Network.__contains__
+    monkeypatch.setattr(
+        IPv4Network, "__contains__", lambda self, other: looks.append(other) or contains(self, other)
+    )
+    ours = segment(*map(numbered, range(100)))
+    wide = replace(segment(ours=False, name="wide"), spec=ReservationSpec(["10.0.0.96/30", "10.0.0.64/27"]))
+    single = segment(*map(numbered, range(99, 200)), ours=False, name="single")
+
+    shown = listed([ours, single, wide], IPReservationSettings())
+    found = {each.address: each.kept_by for each in shown if each.pod}
+
+    assert [found[f"10.0.0.{n}"] for n in (63, 64, 98, 99)] == ["", "wide", "wide", "single"]
+    assert looks == []

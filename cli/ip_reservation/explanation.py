@@ -43,11 +43,9 @@ from cli.ip_reservation.reservations import (
     address_of,
     held_name,
     is_held_by_hand,
-    kept_by,
     release_at,
     segments_if_any,
     stored_in,
-    unmanaged_entries,
 )
 from cli.output import Document, Part, Report, Table, duration, moment, title
 from cli.pods import Pod, PodStatus, Raw, StoredPod
@@ -141,15 +139,13 @@ class Reservation(Document, frozen=True):
         return f"{self.record.namespace}/{self.record.pod}" if self.record.pod else ""
 
 
-def reservations(
-    inventory: Inventory, found: Sequence[Stored], others: Sequence[Unmanaged]
-) -> Iterator[Reservation]:
+def reservations(inventory: Inventory, found: Sequence[Stored], others: Unmanaged) -> Iterator[Reservation]:
     pods, settings, now = _known_of(inventory, found), inventory.settings.ip_reservation, inventory.now()
     for stored, copies in found:
         noted = note_end(stored, pods, now)
         by_hand = any(stored.cidr in each.segment.to_be_released.values() for each in copies)
         release = _release(stored, noted, pods, settings, now, by_hand=by_hand)
-        if (kept := kept_by(stored.cidr, others)) == held_name(stored.cidr):
+        if (kept := others.name(stored.cidr)) == held_name(stored.cidr):
             release += "; then it stays held by hand"
         elif kept:
             release += f"; {kept}, which Drawbridge does not manage, keeps it reserved then"
@@ -365,9 +361,9 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
     # Those that have taken the places of StatefulSets' pods; without same addresses no record says of any.
     places = sorted({(record.namespace, record.pod) for record, _ in stored if record.owner_uid})
     successors = [pod for place in places if (pod := inventory.pod(*place))]
-    networks = unmanaged_entries(segments)
-    found = tuple(reservations(inventory, stored, networks))
-    others = tuple(dict.fromkeys(name for name, network in networks if ip_address(ip) in network))
+    unmanaged = Unmanaged(segments)
+    found = tuple(reservations(inventory, stored, unmanaged))
+    others = tuple(unmanaged.names(ip))
     held = held_by_hand(segments, ip)
     holders = tuple(
         Holder(
@@ -493,7 +489,7 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
         now=now,
         questions=tuple(questions_about_pod(present.raw, snapshot)) if present else (),
         promised=tuple(promised([present] if present else [], settings, now)),
-        reservations=tuple(reservations(inventory, stored, unmanaged_entries(segments))),
+        reservations=tuple(reservations(inventory, stored, Unmanaged(segments))),
         events=latest(found),
         held=tuple(each for each in addresses if held_by_hand(segments, each)),
     )

@@ -18,13 +18,12 @@ from cli.installation import ADMISSION, CALICO, CONTROLLERS, WEBHOOK, Access, Ne
 from cli.inventory import SECONDS, Inventory
 from cli.ip_reservation.pools import headroom
 from cli.ip_reservation.reservations import (
+    Unmanaged,
     by_address,
     due,
-    kept_by,
     release_at,
     segments_of,
     settings_of,
-    unmanaged_entries,
 )
 from cli.output import Cell, duration
 from kube.errors import KubeError, ServerError
@@ -76,10 +75,8 @@ def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
     """KubeError; Failure without Calico."""
     segments, settings = segments_of(inventory), settings_of(inventory)
     records = [record for record, _ in by_address(segments).values()]
-    others = unmanaged_entries(segments)
-    releases = [
-        at for each in records if (at := release_at(each, settings)) and not kept_by(each.cidr, others)
-    ]
+    others = Unmanaged(segments)
+    releases = [at for each in records if (at := release_at(each, settings)) and not others.name(each.cidr)]
     held = [each.reason or "unknown" for each in records if each.ended and each.reason != FINISHED]
     overview = IPReservation(
         len(records),

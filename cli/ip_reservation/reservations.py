@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address
 from typing import NamedTuple
 
 import click
 
 from api.ip_reservation import FINISHED
+from calico.pools import Range, range_of, size_of
 from calico.reservations import NotServed
 from calico.segment import KIND, RELEASE, IPReservation, Record, canonical, laid_open
 from cli.errors import Failure, Unreadable
@@ -21,8 +22,6 @@ from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.types import after
 from settings import IPReservationSettings
 
-Unmanaged = tuple[str, IPv4Network | IPv6Network]
-"""An IPReservation that Drawbridge does not manage, by its name, and what it keeps reserved."""
 BY_HAND = "held by hand"
 HELD = "held-"
 """How the name of an IPReservation of one address begins that was held by hand: no label of ours, so it stays."""
@@ -72,22 +71,29 @@ def counted(segments: Iterable[IPReservation]) -> int:
     return len({each.cidr for each in records if each.ended and each.reason != FINISHED})
 
 
-def unmanaged_entries(reservations: Iterable[IPReservation]) -> list[Unmanaged]:
-    return [
-        (each.metadata.name, ip_network(entry, strict=False))
-        for each in reservations
-        if not each.ours
-        for entry in each.spec.reserved_cidrs
-        if entry not in each.malformed
-    ]
+class Unmanaged:
+    """What IPReservations keep reserved that Drawbridge does not manage."""
 
+    def __init__(self, reservations: Iterable[IPReservation]) -> None:
+        self._names: dict[Range, list[str]] = {}
+        for each in reservations:
+            for entry in () if each.ours else each.spec.reserved_cidrs:
+                if entry not in each.malformed:
+                    self._names.setdefault(range_of(entry), []).append(each.metadata.name)
+        self._sizes = {size_of(each) for each in self._names}
 
-def kept_by(cidr: str, unmanaged: Collection[Unmanaged]) -> str:
-    """Which of them keeps *cidr*, an address of ours, reserved when we release it; empty for none."""
-    if not unmanaged:  # as nearly everywhere: thousands of addresses take a while to parse
-        return ""
-    address = ip_address(address_of(cidr))
-    return next((name for name, network in unmanaged if address in network), "")
+    def names(self, cidr: str) -> Sequence[str]:
+        """Of those that keep *cidr*, an address of ours, reserved when we release it."""
+        if not self._names:  # as nearly everywhere: thousands of addresses take a while to parse
+            return ()
+        version, first, _ = range_of(cidr)
+        starts = ((first - first % size, size) for size in self._sizes)
+        found = (self._names.get((version, start, start + size), ()) for start, size in starts)
+        return sorted({name for names in found for name in names})
+
+    def name(self, cidr: str) -> str:
+        """Of the first; empty for none."""
+        return next(iter(self.names(cidr)), "")
 
 
 def address_of(cidr: str) -> str:
@@ -151,7 +157,7 @@ def listed(
     segments: Sequence[IPReservation], settings: IPReservationSettings, namespace: str | None = None
 ) -> tuple[Reservation, ...]:
     """Those of pods of *namespace*, or all; the next releases first."""
-    ours, others = by_address(segments), unmanaged_entries(segments)
+    ours, others = by_address(segments), Unmanaged(segments)
     ordered = {cidr for each in segments if each.ours for cidr in each.to_be_released.values()}
     found = [
         Reservation(
@@ -166,7 +172,7 @@ def listed(
             release_at(record, settings),
             segment.metadata.name,
             cidr in ordered,
-            kept_by(cidr, others),
+            others.name(cidr),
         )
         for cidr, (record, segment) in ours.items()
     ]
@@ -202,7 +208,7 @@ def to_release(
         for record, segment in found:
             orders.setdefault(segment.metadata.name, (segment, []))[1].append(record)
         if not (found or holds):
-            if not (name := kept_by(cidr, unmanaged_entries(segments))):
+            if not (name := Unmanaged(segments).name(cidr)):
                 raise Failure(f"{address} is not reserved", LIST)
             raise Failure(
                 f"{address} is reserved by IPReservation {name}, which Drawbridge does not manage",
@@ -279,10 +285,10 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
             order = ",".join(dict.fromkeys((*segment.to_be_released, *entries)))
             changes = {**laid_open(metadata, {RELEASE: order}), "resourceVersion": metadata.resource_version}
             client.patch(resource, metadata.name, {"metadata": changes})
-        others = [each for each in unmanaged_entries(segments) if not each[0].startswith(HELD)]
+        others = Unmanaged(each for each in segments if not each.metadata.name.startswith(HELD))
         for cidr, (record, _) in by_address(segments).items():
             if address_of(cidr) in named:
-                kept, when = kept_by(cidr, others), _when(record, settings)
+                kept, when = others.name(cidr), _when(record, settings)
                 still = f"; {kept}, which Drawbridge does not manage, keeps it reserved" if kept else ""
                 say(f"{address_of(cidr)}: the leader releases it {when}{still}")
         for hold in held:
