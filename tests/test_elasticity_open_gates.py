@@ -13,7 +13,7 @@ import pytest
 from api.elasticity import GATE, PLACEMENT, REASON
 from controllers.elasticity import controller, open_gates
 from controllers.elasticity.open_gates import WEBHOOK, WHY, Patience, open_all, remove_webhook
-from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE
+from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, clear
 from dev.fake_api import FakeAPI, Reply, Request, refusal
 from dev.lab.waiting import until
 from kube.errors import Backoff, Invalid
@@ -134,6 +134,7 @@ def test_a_pod_whose_gate_may_not_be_opened_says_so_once_and_holds_up_no_other(
 
 
 def test_what_was_counted_while_the_feature_was_on_is_not_counted_for_ever() -> None:
+    clear()  # as other tests may have counted
     lab = Cluster()
     lab.sections = {"elasticity": ElasticitySettings(enabled=True)}
     stuck = raw_pod("web-1", gated=False) | {"status": {"phase": "Pending", "conditions": [STUCK]}}
