@@ -266,7 +266,7 @@ def test_what_is_on_its_way_repels_all_that_come_later() -> None:
 
 
 def test_what_an_earlier_turn_sent_takes_its_place() -> None:
-    spec = apart()
+    spec = apart() | {"tolerations": [{"operator": "Exists"}]}
     before = pod("web-0", gated=False, annotations={"drawbridge.io/placement": "super"}, spec=spec)
 
     assert misfit(account(fleet(), PodIndex.of([before])), pod(spec=spec)) == APART

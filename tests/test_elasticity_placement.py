@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, cast
 
-from api.elasticity import PLACEMENT
+from api.elasticity import BURST, PLACEMENT, TAINT_KEY
 from controllers.elasticity.planner import Past, plan
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets, oldest_first
 from controllers.elasticity.room import TOTAL, Places, Quota, SuperNodes, counts
@@ -146,9 +146,13 @@ def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], those: str
 
 def test_each_pod_on_super_nodes_or_on_its_way_counts_once_and_no_daemon_pod() -> None:
     there = pod("there", gated=False, spec={"nodeName": AWAY})
-    sent = pod("sent", gated=False, annotations={PLACEMENT: "super"})
+    tolerant = {"tolerations": [{"key": TAINT_KEY, "operator": "Exists"}]}
+    sent = pod("sent", gated=False, annotations={PLACEMENT: "super"}, spec=tolerant)
     daemon = pod("daemon", gated=False, kind="DaemonSet", spec={"nodeName": AWAY})
-    pods = [there, sent, daemon, pod("home", gated=False, spec={"nodeName": HOME}), pod("going")]
+    forged = pod(
+        "forged", gated=False, annotations={BURST: "allowed"}
+    )  # tolerates none, so it never comes there
+    pods = [there, sent, daemon, forged, pod("home", gated=False, spec={"nodeName": HOME}), pod("going")]
     feed = Feed(decode)
     cache = PodCache(cast(Any, None), feed.informer)
     for each in pods:
@@ -157,7 +161,7 @@ def test_each_pod_on_super_nodes_or_on_its_way_counts_once_and_no_daemon_pod() -
         places = Places(MaxSuperPods(total=most), frozenset({AWAY}))
         assert bool(Quota(places, cache.count, NOW, [sent, pods[-1]]).refusal(pod())) is is_full
 
-    assert [counts(each, {AWAY}) for each in pods] == [True, True, False, False, False]
+    assert [counts(each, {AWAY}) for each in pods] == [True, True, False, False, False, False]
 
 
 @table(

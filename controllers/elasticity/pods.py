@@ -392,8 +392,8 @@ class Pod(Value, frozen=True):
 
     @property
     def may_come_to_super_nodes(self) -> bool:
-        """Whether it has no node yet, and we have allowed it to get a super node."""
-        if not self.active or self.node_name or self.gated:
+        """Whether it has no node yet, and we have allowed it to get a super node: by a toleration, too."""
+        if not self.active or self.node_name or self.gated or not self.tolerates:
             return False
         return self.placed in (SUPER, ANY) or BURST in self.metadata.annotations
 
