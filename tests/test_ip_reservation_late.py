@@ -74,6 +74,16 @@ def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:
     assert world.recorder.instead == [Regarding("projectcalico.org/v3", "IPReservation", "leader-1", uid=uid)]
 
 
+def test_a_pod_that_is_selected_after_it_began_to_go_is_reserved() -> None:
+    """Its kubelet may end it long after its user has opted it in again."""
+    world, opted_out = World(), pod(metadata=TERMINATING["metadata"] | {"annotations": {RESERVE: "false"}})
+    for old, new in [(opted_out, opted_out), (opted_out, pod(**TERMINATING)), (pod(**TERMINATING), None)]:
+        world.observe(old, new)
+        world.settle(world.reconciler)
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
 ENDED = {"status": {"phase": "Succeeded"}}
 FAILED_IN_THE_END = pod(**TERMINATING, spec={"restartPolicy": "Always"}, status={"phase": "Failed"})
 

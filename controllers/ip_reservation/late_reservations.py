@@ -153,6 +153,8 @@ class LateReconciler:
         # Of one that was not seen to finish, another pod may have the address for long.
         has_just_ended = old is not None and not old.finished and reserves_finished(annotations)
         with self._lock:
+            if old and new and old.metadata.annotations != new.metadata.annotations:
+                self._decided.discard(uid)  # one that was opted out when it began to go may be selected now
             if new is not None and ended_by_itself(new) and not (has_just_ended or uid in self._departures):
                 self._decided.add(uid)
             if namespace and uid not in self._decided:
