@@ -135,7 +135,8 @@ def restored(world: World, seconds: float, dice: Random) -> bool:
         world.product.kill(replica)
     world.outside.disturb(*names_of(world))
     excuse(world, [SUPER_NODES, *(each["metadata"]["name"] for each in nodes)], SETTLES)
-    for how in CLOSED if world.values["elasticity"]["enabled"] else ():  # the snapshot may have closed them
+    # The snapshot may have closed them, also while the feature is off.
+    for how in CLOSED if any(map(is_super, nodes)) else ():
         open_super_nodes(world, how, is_open=True)
     world.kernel.sleep(dice.uniform(5, 30))
     # One that was registered twice has died under both names.
