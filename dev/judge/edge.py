@@ -324,8 +324,13 @@ def _is_idle(node: Raw) -> bool:
 
 
 def is_excluded_by_us(node: Raw) -> bool:
-    marks = json.loads(notes(node).get(DETACHED_BY, "{}"))
-    return EXCLUDED in labels(node) and any(each.get("label") for each in marks.values())
+    return EXCLUDED in labels(node) and any(each.get("label") for each in holders_of(node).values())
+
+
+def holders_of(node: Raw) -> dict[str, Raw]:
+    """The marks of IngressDaemonSets that detach it, by their uids."""
+    marks: dict[str, Raw] = json.loads(notes(node).get(DETACHED_BY, "{}"))
+    return marks
 
 
 def failing_for(resource: Raw) -> float:
@@ -410,7 +415,7 @@ class AttachedInTheEnd(Invariant):
     def rest(self, seen: Observation) -> Iterator[str]:
         known = {each["metadata"]["uid"] for each in seen.ingress_daemon_sets}
         for node in seen.nodes.values():
-            if json.loads(notes(node).get(DETACHED_BY, "{}")).keys() - known:
+            if holders_of(node).keys() - known:
                 yield name(node)
 
 

@@ -16,7 +16,7 @@ from api.standing import STANDING
 from calico.segment import IPReservation, Record, canonical, key_of
 from controllers.elasticity import open_gates
 from controllers.ingress_daemonset import attach_nodes
-from dev.judge.edge import detach_key, is_excluded_by_us
+from dev.judge.edge import detach_key, holders_of, is_excluded_by_us
 from dev.judge.observation import is_terminating, name, notes
 from dev.judge.placement import is_gated
 from dev.judge.reservation import GIVEN_BACK
@@ -90,16 +90,18 @@ def held(world: World, began: datetime, uninstalled: datetime) -> list[str]:
     """What would wait for us for ever. What a person creates after Helm *began* is theirs to free: documented."""
     resources = world.api.peek(INGRESS_DAEMONSETS)
     keys = {key for each in resources if (key := detach_key(each))}
+    later = {each["metadata"]["uid"] for each in resources if _created(each) >= began}
     found = [f"gate of {name(each)}" for each in world.api.peek(PODS) if is_gated(each)]
     found += [
         f"{name(each)} is detached"
         for each in world.api.peek(NODES)
-        if keys & notes(each).keys() or is_excluded_by_us(each)
+        if (keys & notes(each).keys() or is_excluded_by_us(each))
+        and not set() < holders_of(each).keys() <= later
     ]
     found += [
         f"finalizer of {name(each)}"
         for each in resources
-        if FINALIZER in (each["metadata"].get("finalizers") or ()) and _created(each) < began
+        if FINALIZER in (each["metadata"].get("finalizers") or ()) and each["metadata"]["uid"] not in later
     ]
     living = {each["metadata"]["uid"] for each in world.api.peek(PODS) if not is_terminating(each)}
     assigned = {key_of(canonical(address) or "", at.pod) for address, at in world.calico.held.items()}
