@@ -5,17 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import nullcontext
+from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 
 import click
 import pytest
 
-from dev.fake_api.server import Denied
-from dev.simulator import policies
+from api.ingress_daemonset import DETACHED_BY, FINALIZER, INGRESS_DAEMONSETS
+from dev.fake_api import FakeAPI
+from dev.fake_api.server import DEFAULT_KINDS, Denied
+from dev.simulator import helm, objects, policies
 from dev.simulator.core.kernel import Kernel
 from dev.simulator.histories import HISTORIES
+from dev.simulator.models import calico
 from dev.simulator.scenario import FEATURES, HARD_BUSY, HARD_COUNT, drawn
 from dev.simulator.terminals import Terminals, called
+from kube.resources import NODES
+from kube.types import rfc3339
+from tests.factories import NOW
+from tests.tables import table
 
 SEEDS = 40
 OPEN: dict[str, str] = {}
@@ -103,3 +112,22 @@ def test_a_policy_refuses_also_what_it_cannot_judge(condition: str, validation: 
     }
     with pytest.raises(Denied, match=f"{refused}$") if refused else nullcontext():
         policies.check(spec, {"object": {}, "oldObject": None, "request": {}})
+
+
+@table(
+    "minutes, held",
+    {
+        "which was there before": (-1, ["node-1 is detached", "finalizer of edge"]),
+        "which a person created meanwhile, and is theirs to free": (1, []),
+    },
+)
+def test_an_uninstall_leaves_nothing_held_by_an_ingress_daemon_set(minutes: int, held: list[str]) -> None:
+    api, resource = FakeAPI(*DEFAULT_KINDS, *calico.KINDS), objects.ingress_daemon_set("edge")
+    created = rfc3339(NOW + timedelta(minutes=minutes))
+    resource["metadata"] |= {"uid": "u", "creationTimestamp": created, "finalizers": [FINALIZER]}
+    api.put(INGRESS_DAEMONSETS, resource)
+    marks = {DETACHED_BY: '{"u": {}}', "node-detacher.variant.run/detached": "true"}
+    api.put(NODES, {"metadata": {"name": "node-1", "annotations": marks}})
+    world = SimpleNamespace(api=api, calico=SimpleNamespace(held={}))
+
+    assert helm.held(world, NOW, NOW) == held  # type: ignore[arg-type]
