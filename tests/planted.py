@@ -56,7 +56,7 @@ SWAPS = [
     (  # the taint is taken off before the address is bound
         "controllers/anycast_ip/reconciler.py",
         "self._cloud.associate(claim.address, claim.instance)",
-        "self.by_name[Action.OPEN](snapshot, _)",
+        "self._open(snapshot, _)",
     ),
     (  # an address is released before the claim says so
         "controllers/anycast_ip/reconciler.py",

@@ -152,7 +152,7 @@ class Reconciler:
     ) -> None:
         self._nodes, self._claims = sources.nodes, sources.claims
         self._inventory, self._settings = sources.inventory, sources.settings
-        self._reader, self._actions = Reader(sources, memory, cloud), Actions(sources, memory, cloud).by_name
+        self._reader, self._actions = Reader(sources, memory, cloud), Actions(sources, memory, cloud)
         self._memory, self._reporter, self._queue, self._ended = memory, reporter, queue, ended
         self._lines = {
             action: Line(AT_A_TIME, queue.add) for action in (Action.ALLOCATE, Action.BIND, Action.UNBIND)
@@ -218,7 +218,7 @@ class Reconciler:
         if step.action in READS:
             return self._memory.waits.again(uid, step.action)
         with self._reporting(snapshot, step.action):
-            again = self._actions[step.action](snapshot, step)
+            again = self._actions.run(snapshot, step)
         self._reporter.done(snapshot, step)
         if step.action is Action.KEEP:
             self.try_refused()
@@ -513,13 +513,9 @@ class Actions(_Parts):
     node, whose bandwidth is right, there is nothing more to do.
     """
 
-    def __init__(self, sources: Sources, memory: Memory, cloud: BatchedCloud) -> None:
-        super().__init__(sources, memory, cloud)
-        self.by_name: Mapping[Action, Callable[[Snapshot, Step], float | None]] = {
-            action: self._paced if action in TASKS else self._method(action)
-            for action in Action
-            if action not in (*READS, Action.NOTHING)
-        }
+    def run(self, snapshot: Snapshot, step: Step) -> float | None:
+        method = self._paced if step.action in TASKS else self._method(step.action)
+        return method(snapshot, step)
 
     def _method(self, action: Action) -> Callable[[Snapshot, Step], float | None]:
         method: Callable[[Snapshot, Step], float | None] = getattr(self, f"_{action.name.lower()}")
