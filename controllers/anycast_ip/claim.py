@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -91,12 +90,7 @@ class Claim(msgspec.Struct, metaclass=Completed, frozen=True, kw_only=True):
 
 def instance_of(node: Node) -> str:
     """The CVM instance behind *node*, or nothing: super nodes and some native ones have none to bind to."""
-    return _instance_in(node.metadata.labels.get(INSTANCE_LABEL, ""), node.spec.provider_id)
-
-
-@lru_cache(maxsize=1 << 14)
-def _instance_in(label: str, provider_id: str) -> str:
-    said = label, provider_id.rpartition("/")[2]
+    said = node.metadata.labels.get(INSTANCE_LABEL, ""), node.spec.provider_id.rpartition("/")[2]
     return next((each for each in said if _INSTANCE.fullmatch(each)), "")
 
 
