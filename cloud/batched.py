@@ -21,7 +21,7 @@ from cloud.errors import (
     TagMissing,
 )
 from cloud.types import Address, Order, Tag
-from runtime import futures, threading, time
+from runtime import futures, threading
 
 FIRST, LONGEST = 10.0, 300.0
 """Seconds between two attempts while a quota is used up or something is not permitted; they double."""
@@ -50,9 +50,7 @@ class CircuitBreaker:
     Safe to share between threads; *closed* is called when callers that were refused may try at once.
     """
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, closed: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, clock: Callable[[], float], closed: Callable[[], None]) -> None:
         self._clock, self._closed = clock, closed
         self._refusals: dict[str, _Refusal] = {}
         self._times, self._until = 0, -math.inf
@@ -159,7 +157,7 @@ class Batcher(Generic[K, V]):
         call: Callable[[Sequence[K]], Sequence[V | Exception]],
         shape: Shape,
         breaker: CircuitBreaker,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self._call, self._shape, self._breaker, self._clock = call, shape, breaker, clock
         self._waiting: deque[_Request[K, V]] = deque()
@@ -270,12 +268,7 @@ class BatchedCloud:
     A verb raises RetryAfter when it is refused by a policy or a limit, else a CloudError.
     """
 
-    def __init__(
-        self,
-        cloud: Cloud,
-        closed: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, cloud: Cloud, closed: Callable[[], None], clock: Callable[[], float]) -> None:
         self._cloud, self._closed, self._clock = cloud, closed, clock
         self._existing: set[Tag] = set()
         self._tagging = threading.Lock()

@@ -72,7 +72,7 @@ class RateLimiter:
     the account draw on the same budget.
     """
 
-    def __init__(self, share: float, timing: Timing = Timing()) -> None:
+    def __init__(self, share: float, timing: Timing) -> None:
         self._share, self._clock, self._sleep = share, timing.clock, timing.sleep
         self._lock = threading.Lock()
         self._next: dict[str, float] = {}
@@ -103,8 +103,8 @@ class Caller:
         share: float,
         timeouts: Timeouts,
         may_write: Callable[[], object],
-        keys: Callable[[], object] = lambda: None,
-        timing: Timing = Timing(),
+        keys: Callable[[], object],
+        timing: Timing,
     ) -> None:
         self._transport, self._limiter = transport, RateLimiter(share, timing)
         self._timeouts, self._may_write, self._keys = timeouts, may_write, keys

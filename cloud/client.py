@@ -18,7 +18,6 @@ from cloud.errors import Gone, NotConfigured, StateConflict, TagExists
 from cloud.responses import ListenerRow, TargetRow
 from cloud.transport import Transport
 from cloud.types import ADDRESS_TYPES, ELASTIC, Address, Backend, Order, Quota, Tag, backend_key
-from runtime import time
 from settings import CloudSettings
 
 T = TypeVar("T")
@@ -42,8 +41,7 @@ def caller(
     *,
     may_write: Callable[[], object],
     writes_within: float,
-    environ: Mapping[str, str] = os.environ,
-    sleep: Callable[[float], object] = time.sleep,
+    sleep: Callable[[float], object],
 ) -> Caller:
     """One for all calls of the same APIs, so that all threads share the rates; nothing is called yet.
 
@@ -53,7 +51,7 @@ def caller(
     if not settings.region:
         message = "cloud.region is empty; write for example ap-singapore"
         raise NotConfigured("NoRegion", message, action="connect")
-    source = source_of(settings, environ)
+    source = source_of(settings, os.environ)
     return Caller(
         Transport(settings, settings.region, source),
         settings.rate_share / 100,

@@ -246,7 +246,8 @@ class Lab:
             1.0,
             Timeouts(30, 10, GRACE),
             check,
-            timing=Timing(self.clock, self.sleep),
+            lambda: None,
+            Timing(self.clock, self.sleep),
         )
         given: Any = self.recorder
         none: Any = None

@@ -122,7 +122,7 @@ class ClbLeader(Leader):
         clock = Clock(self.now, self.clock)
         self.known = LoadBalancerCache(lambda: self.settings.clb, clock)
         timing = Timing(self.clock, self.clock.advance, lambda: 0.0)
-        calls = Caller(self.cloud, 1.0, Timeouts(4, 2), self._check, timing=timing)  # type: ignore[arg-type]
+        calls = Caller(self.cloud, 1.0, Timeouts(4, 2), self._check, lambda: None, timing)  # type: ignore[arg-type]
         self.store = WeightStore(api.fenced(self._check, math.inf), "drawbridge")
         cloud, queue = LoadBalancers(calls), WorkQueue("weights", clock=self.clock)
         self.weights = WeightReconciler(

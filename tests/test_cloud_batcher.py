@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from typing import Any
@@ -147,7 +147,7 @@ def test_callers_that_stay_refused_while_others_pass_hold_up_none_any_more() -> 
 
 
 def test_refusals_that_were_under_way_together_count_as_one() -> None:
-    breaker = CircuitBreaker(FakeClock())
+    breaker = CircuitBreaker(FakeClock(), lambda: None)
     for each in names(12):
         refused = breaker.refused(each, error(QuotaExceeded))
 
@@ -181,7 +181,7 @@ def test_threads_share_calls_and_are_released_when_a_call_ends_its_thread() -> N
 
 def test_who_waits_first_calls_when_it_is_time() -> None:
     desk = Desk(Shape(size=50, distance=0.2))
-    desk.batcher = Batcher(desk._call, Shape(size=50, distance=0.2), desk.breaker)
+    desk.batcher = Batcher(desk._call, Shape(size=50, distance=0.2), desk.breaker, time.monotonic)
     began = time.monotonic()
     with ThreadPoolExecutor(20) as pool:
         for _ in range(3):
@@ -199,7 +199,9 @@ def test_so_many_calls_at_a_time_as_there_may_be() -> None:
         assert go.wait(30)
         return items
 
-    batcher: Batcher[str, str] = Batcher(call, Shape(senders=3), CircuitBreaker())
+    clock = FakeClock()
+    breaker = CircuitBreaker(clock, lambda: None)
+    batcher: Batcher[str, str] = Batcher(call, Shape(senders=3), breaker, clock)
     with ThreadPoolExecutor(10) as pool:
         for _ in range(2):
             answers = [pool.submit(batcher.ask, each) for each in names(10)]
@@ -210,13 +212,17 @@ def test_so_many_calls_at_a_time_as_there_may_be() -> None:
             running.clear()
 
 
+def batched(fake: FakeTransport, clock: Callable[[], float]) -> BatchedCloud:
+    return BatchedCloud(Cloud(calls(fake, FakeClock())), lambda: None, clock)
+
+
 def test_tags_are_created_once_and_their_refusal_is_that_of_the_callers_that_need_them() -> None:
     def create(params: Mapping[str, Any]) -> object:
         values = {each["TagValue"] for each in params["Tags"]}
         return error(Rejected) if "2" in values else {}
 
     fake = FakeTransport(CreateTags=create)
-    cloud = BatchedCloud(Cloud(calls(fake, FakeClock())), clock=FakeClock())
+    cloud = batched(fake, FakeClock())
     shared, one, two = ("k", "shared"), ("k", "1"), ("k", "2")
     wanted = {"a": [shared, one], "b": [shared, two]}
     answers = [cloud._new_tags.submit(tags, key) for key, tags in wanted.items()]
@@ -229,7 +235,7 @@ def test_tags_are_created_once_and_their_refusal_is_that_of_the_callers_that_nee
 
 def test_a_question_of_which_only_a_part_was_in_the_call_that_failed_leaves_nothing_in_the_queue() -> None:
     fake = FakeTransport(DescribeInstances=lambda _: error(Unavailable))
-    cloud = BatchedCloud(Cloud(calls(fake, FakeClock())), clock=count().__next__)
+    cloud = batched(fake, count().__next__)
     with pytest.raises(Unavailable):
         cloud.instance_states(names(PAGE + 1))
 
@@ -237,7 +243,7 @@ def test_a_question_of_which_only_a_part_was_in_the_call_that_failed_leaves_noth
 
 
 def test_when_no_call_is_answered_all_workers_have_their_turn_before_the_process_counts_as_hung() -> None:
-    cloud = BatchedCloud(Cloud(calls(FakeTransport(), FakeClock())), clock=FakeClock())
+    cloud = batched(FakeTransport(), FakeClock())
     shapes = [each._shape for each in cloud.batchers]
     longest = max(WORKERS / (each.size * each.senders) for each in shapes)
     assert longest * CloudSettings().call_timeout < LONGEST_RUN

@@ -340,13 +340,15 @@ def test_a_pod_without_an_identity_says_how_to_give_it_one(identity: dict[str, s
 
 def test_without_a_region_there_is_no_edge() -> None:
     with pytest.raises(NotConfigured, match=r"cloud.region is empty"):
-        caller(CloudSettings(), may_write=lambda: None, writes_within=10.0)
+        caller(CloudSettings(), may_write=lambda: None, writes_within=10.0, sleep=time.sleep)
 
 
-def test_the_edge_is_built_without_a_call() -> None:
+def test_the_edge_is_built_without_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
     with serving(in_turn(says(QuotaSet=[]))) as server:
         wanted = settings(server, region="ap-hongkong")
-        ours = Cloud(caller(wanted, may_write=lambda: None, writes_within=10.0, environ=ENVIRONMENT))
+        ours = Cloud(caller(wanted, may_write=lambda: None, writes_within=10.0, sleep=time.sleep))
         assert server.asked == []
         assert ours.quotas() == []
     assert server.asked[0].headers["x-tc-region"] == "ap-hongkong"

@@ -16,12 +16,13 @@ from settings import CloudSettings
 from tests.sdk import without_proxies
 
 NAME = "lb-edge0000"
-KEYS = {"TENCENTCLOUD_SECRET_ID": SECRET_ID, "TENCENTCLOUD_SECRET_KEY": SECRET_KEY}
 
 
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     without_proxies(monkeypatch)
+    monkeypatch.setenv("TENCENTCLOUD_SECRET_ID", SECRET_ID)
+    monkeypatch.setenv("TENCENTCLOUD_SECRET_KEY", SECRET_KEY)
     with serving(Knobs(weight_seconds=0)) as running:
         running.world.put_load_balancer(
             NAME,
@@ -45,7 +46,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
 def ours(cloud: Cloud) -> LoadBalancers:
     wanted = CloudSettings(endpoint=cloud.endpoint, ca_file=str(AUTHORITY), region="ap-singapore")
     return LoadBalancers(
-        caller(wanted, may_write=lambda: None, writes_within=10.0, environ=KEYS, sleep=lambda seconds: None)
+        caller(wanted, may_write=lambda: None, writes_within=10.0, sleep=lambda seconds: None)
     )
 
 
