@@ -20,6 +20,7 @@ from settings import AnycastIPSettings
 from settings.anycast_ip import EgressCheck
 from tests.anycast_world import PLENTY, SETTINGS, Lab, a_node, an_address, metric
 from tests.factories import NOW
+from tests.tables import table
 
 URL = "https://ip.example.com/"
 CHECKING = EgressCheck.model_validate(
@@ -243,36 +244,27 @@ WAITING = Check(OF, token="t", created=100.0)
 UNSENT = Check(OF, token="t")
 
 
-@pytest.mark.parametrize(
-    ("pod", "expected"),
-    [
-        pytest.param(ProbePod(), None, id="new"),
-        pytest.param(waiting("ImagePullBackOff"), None, id="pending"),
-        pytest.param(RUNNING, None, id="running"),
-        pytest.param(pod_in("Unknown"), None, id="unknown"),
-        pytest.param(PASSED, Outcome("passed"), id="passed"),
-        pytest.param(failed(1, "seen as ::1"), Outcome("another address", f"{UNSEEN}: seen as ::1"), id="another"),
-        pytest.param(failed(1), Outcome("another address", UNSEEN), id="another, without a message"),
-        pytest.param(failed(2, "it answered 5\n"), Outcome("no answer", f"{UNUSABLE}: it answered 5"), id="no answer"),
-        pytest.param(failed(137), Outcome("no result", f"{FAILED}: exit code 137"), id="killed"),
-        pytest.param(pod_in("Failed", reason="Evicted"), Outcome("no result", f"{FAILED}: Evicted"), id="evicted"),
-    ],
-)  # fmt: skip
-def test_only_the_end_of_a_pod_is_a_result(pod: ProbePod, expected: Outcome | None) -> None:
-    assert outcome_of(WAITING, pod, 101, 60.0) == expected
-
-
-@pytest.mark.parametrize(
-    ("check", "pod", "looked_at", "expected"),
-    [
-        pytest.param(WAITING, PASSED, 900, Outcome("passed"), id="ended, read late"),
-        pytest.param(WAITING, RUNNING, 160, Outcome("no result", f"{SLOW}: Running"), id="too long"),
-        pytest.param(WAITING, waiting("Slow"), 160, Outcome("no result", f"{SLOW}: Pending Slow"), id="never begun"),
-        pytest.param(WAITING, None, 101, Outcome("no result", "its pod was deleted before it ended"), id="deleted"),
-        pytest.param(WAITING, None, 100, None, id="in no list from before its creation"),
-        pytest.param(UNSENT, None, 900, None, id="not created for certain"),
-        pytest.param(UNSENT, PASSED, 101, Outcome("passed"), id="created, but the answer was lost"),
-    ],
+@table(
+    "check, pod, looked_at, expected",
+    {
+        "new": (WAITING, ProbePod(), 101, None),
+        "pending": (WAITING, waiting("ImagePullBackOff"), 101, None),
+        "running": (WAITING, RUNNING, 101, None),
+        "unknown": (WAITING, pod_in("Unknown"), 101, None),
+        "passed": (WAITING, PASSED, 101, ("passed", "")),
+        "another": (WAITING, failed(1, "seen as ::1"), 101, ("another address", f"{UNSEEN}: seen as ::1")),
+        "another, without a message": (WAITING, failed(1), 101, ("another address", UNSEEN)),
+        "no answer": (WAITING, failed(2, "it answered 5\n"), 101, ("no answer", f"{UNUSABLE}: it answered 5")),
+        "killed": (WAITING, failed(137), 101, ("no result", f"{FAILED}: exit code 137")),
+        "evicted": (WAITING, pod_in("Failed", reason="Evicted"), 101, ("no result", f"{FAILED}: Evicted")),
+        "ended, read late": (WAITING, PASSED, 900, ("passed", "")),
+        "too long": (WAITING, RUNNING, 160, ("no result", f"{SLOW}: Running")),
+        "never begun": (WAITING, waiting("Slow"), 160, ("no result", f"{SLOW}: Pending Slow")),
+        "deleted": (WAITING, None, 101, ("no result", "its pod was deleted before it ended")),
+        "in no list from before its creation": (WAITING, None, 100, None),
+        "not created for certain": (UNSENT, None, 900, None),
+        "created, but the answer was lost": (UNSENT, PASSED, 101, ("passed", "")),
+    },
 )  # fmt: skip
 def test_a_check_ends_with_its_pod_or_its_time(
     check: Check, pod: ProbePod | None, looked_at: float, expected: Outcome | None

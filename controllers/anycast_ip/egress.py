@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import structlog
@@ -40,7 +40,9 @@ TRIES = 20
 COMMAND = ("python", "-E", "-m", "controllers.anycast_ip.egress_probe")
 """It ignores variables that could have it run something else; the admission policy allows nothing but this."""
 Result = Literal["passed", "another address", "no answer", "no result"]
-FAILURES: Mapping[int, tuple[Result, str]] = {
+Outcome = tuple[Result, str]
+"""Of a check, and why it failed."""
+FAILURES: Mapping[int, Outcome] = {
     ANOTHER: ("another address", "the service does not see that address"),
     NO_ANSWER: ("no answer", "the service gives no usable answer"),
 }
@@ -70,12 +72,6 @@ class ProbePod(Value, frozen=True):
         return self.metadata.name.removeprefix(PREFIX)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    result: Result
-    text: str = ""
-
-
 def outcome_of(check: Check, pod: ProbePod | None, looked_at: float, timeout: float) -> Outcome | None:
     """What became of *check*, whose pod was read, or missed, in a list from *looked_at*; None while it runs."""
     status = pod.status if pod else {}
@@ -83,24 +79,24 @@ def outcome_of(check: Check, pod: ProbePod | None, looked_at: float, timeout: fl
     state = containers[0].get("state", {})
     phase = status.get("phase", "Pending")
     if phase == "Succeeded":
-        return Outcome("passed")
+        return "passed", ""
     if phase == "Failed":
         ended = state.get("terminated", {})
         if (code := ended.get("exitCode")) in FAILURES:
             result, text = FAILURES[code]
             # A container that is killed, or whose node has no disk left, leaves no message.
             message = ended.get("message", "").strip()
-            return Outcome(result, f"{text}: {message}" if message else text)
+            return result, f"{text}: {message}" if message else text
         why = status.get("reason") or (f"exit code {code}" if ended else "without a reason")
-        return Outcome("no result", f"its pod failed: {why} {status.get('message', '')}".rstrip())
+        return "no result", f"its pod failed: {why} {status.get('message', '')}".rstrip()
     if check.created is None or looked_at <= check.created:
         return None
     if pod is None:
-        return Outcome("no result", "its pod was deleted before it ended")
+        return "no result", "its pod was deleted before it ended"
     if looked_at - check.created < timeout:
         return None
     waits_for = f"{phase} {state.get('waiting', {}).get('reason', '')}".rstrip()
-    return Outcome("no result", f"its pod has not ended in {timeout:g} s: {waits_for}")
+    return "no result", f"its pod has not ended in {timeout:g} s: {waits_for}"
 
 
 def body(token: str, node: Node, address: Address, check: EgressCheck) -> dict[str, Any]:
@@ -222,7 +218,8 @@ class EgressChecks:
             outcome = outcome_of(check, pods.get(check.token), now, self._settings().egress_check.timeout)
             if outcome is None:
                 continue
-            result, text, failures = outcome.result, outcome.text, check.failures + 1
+            result, text = outcome
+            failures = check.failures + 1
             pause = PAUSES.delay(failures)
             # Its trouble stays until another one passes.
             after = Check(check.of, trouble=text, failures=failures, not_before=self._clock() + pause)
