@@ -50,7 +50,6 @@ T = TypeVar("T")
 REGION = "ap-singapore"
 UUID = "11111111-2222-4333-8444-555555555555"
 SETTINGS = AnycastIPSettings(enabled=True, cluster_id="cls-abc")
-PLENTY: dict[str, Any] = {"quota_total": 1000, "quota_daily": 100000}
 GRACE = 5.0
 """Seconds from the last write of a leader until another one may lead."""
 CALLS = (
@@ -212,11 +211,18 @@ class NodeWatch:
         self.informer.apply(kind, identity_of(raw), raw)
 
 
+def plenty(**knobs: Any) -> Knobs:
+    """Of an account that limits nothing but what *knobs* say."""
+    return Knobs(
+        **{"quota_total": 5000, "quota_daily": 100000, "tag_keys": 100000, "tag_values": 100000, **knobs}
+    )
+
+
 @dataclass
 class Lab:
     """*turn* for turn; time passes between them, and in calls that wait."""
 
-    knobs: Knobs = field(default_factory=lambda: Knobs(quota_total=5000, tag_keys=100000, tag_values=100000))
+    knobs: Knobs = field(default_factory=plenty)
     settings: AnycastIPSettings = SETTINGS
     cluster: str = ""
 
@@ -429,9 +435,9 @@ def run_with_deaths(lab: Lab, until: Callable[[], bool], seconds: float, what: s
             lab.start()
 
 
-def open_lab(*names: str, knobs: Knobs | None = None, **fields: Any) -> Lab:
+def open_lab(*names: str, settings: AnycastIPSettings = SETTINGS, **knobs: Any) -> Lab:
     """A lab whose nodes, n1 by default, are open."""
-    lab = Lab(knobs, **fields) if knobs else Lab(**fields)
+    lab = Lab(plenty(**knobs), settings)
     lab.opened(*names)
     return lab
 

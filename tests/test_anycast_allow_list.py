@@ -23,10 +23,9 @@ from api.anycast_ip import (
 )
 from controllers.anycast_ip.allow_list import entries
 from controllers.anycast_ip.claim import claim_for
-from dev.lab.cloud import Knobs
 from kube.errors import Unreachable
 from settings.anycast_ip import AllowList
-from tests.anycast_world import PLENTY, SETTINGS, Lab, a_node, metric
+from tests.anycast_world import SETTINGS, Lab, a_node, metric, plenty
 from tests.factories import NOW
 from tests.test_anycast_pool import idle, kept, node, pooling
 
@@ -35,7 +34,7 @@ LISTED = {"allow_list": AllowList.model_validate({"enabled": True, "configMap": 
 
 
 def lab_with(count: int = 0, idle: int = 0, **knobs: Any) -> Lab:
-    return Lab(Knobs(**{**PLENTY, **knobs}), pooling(count, idle, **LISTED))
+    return Lab(plenty(**knobs), pooling(count, idle, **LISTED))
 
 
 def data_in(lab: Lab) -> dict[str, str]:

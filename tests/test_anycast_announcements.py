@@ -10,9 +10,8 @@ import pytest
 from api.anycast_ip import IDLE, TEXT, Entry, is_tainted
 from controllers.anycast_ip.allow_list import LONGEST_WRITE, Announcements
 from controllers.anycast_ip.snapshot import Announcement
-from dev.lab.cloud import Knobs
 from settings.anycast_ip import AllowList
-from tests.anycast_world import PLENTY, Lab, metric
+from tests.anycast_world import Lab, metric, open_lab, plenty
 from tests.factories import NOW
 from tests.test_anycast_allow_list import NAME, published
 from tests.test_anycast_pool import pooling
@@ -24,7 +23,7 @@ BOUND = ("BINDING", "BIND", "BIND_ENI", "UNBINDING")
 
 
 def lab_with(count: int = 0, idle: int = 0, before: float = BEFORE, **knobs: Any) -> Lab:
-    return Lab(Knobs(**{**PLENTY, **knobs}), announcing(before, count, idle))
+    return Lab(plenty(**knobs), announcing(before, count, idle))
 
 
 def announcing(before: float = BEFORE, count: int = 0, idle: int = 0) -> Any:
@@ -107,8 +106,7 @@ def test_what_another_leader_wrote_counts_from_the_end_of_the_longest_write(
 
 def test_while_the_list_is_off_a_node_does_not_wait_for_it() -> None:
     off = listing(BEFORE).model_copy(update={"enabled": False})
-    lab = Lab(Knobs(**PLENTY), pooling(allow_list=off))
-    lab.opened()
+    lab = open_lab(settings=pooling(allow_list=off))
 
     assert listed_in(lab) == set()
 

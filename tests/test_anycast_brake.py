@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from controllers.anycast_ip.brake import CONFIRMED, MOST
 from controllers.anycast_ip.claim import CLUSTER_UUID
-from dev.lab.cloud import Knobs
 from kube.types import rfc3339
 from settings.anycast_ip import NEED_LABEL, Pool
-from tests.anycast_world import PLENTY, SETTINGS, Lab, metric, open_lab
+from tests.anycast_world import SETTINGS, Lab, metric, open_lab
 from tests.factories import NOW
 
 NAMES = [f"n{number}" for number in range(8)]
 HOUR = 3600.0
 
 
-def copied(*names: str, **fields: object) -> Lab:
+def copied(*names: str, **fields: Any) -> Lab:
     """The control plane is a copy: the nodes that go here, and their instances, are served by another one."""
-    lab = open_lab(*names, knobs=Knobs(**PLENTY, **fields))  # type: ignore[arg-type]
+    lab = open_lab(*names, **fields)
     for name in names:
         lab.leave(name, scaled_in=False)
     return lab
@@ -66,7 +66,7 @@ def test_a_scale_in_is_never_held_up(state: str, kept: int) -> None:
     names = [f"n{number}" for number in range(20)]
     pool = Pool.model_validate({"retain": {"enabled": kept > 0, "count": kept or 10}})
     settings = SETTINGS.model_copy(update={"pool": pool})
-    lab = open_lab(*names, knobs=Knobs(**PLENTY, instance_end_unbinds=False), settings=settings)
+    lab = open_lab(*names, settings=settings, instance_end_unbinds=False)
     for name in names:
         lab.leave(name)
         if state == "not listed":
@@ -88,7 +88,7 @@ def test_where_it_cannot_be_read_whether_an_instance_runs_it_counts_as_running()
 
 def test_labels_that_are_removed_from_all_nodes_by_mistake_cost_few_their_addresses() -> None:
     settings = SETTINGS.model_copy(update={"release_on_label_removal": True})
-    lab = open_lab(*NAMES, knobs=Knobs(**PLENTY), settings=settings)
+    lab = open_lab(*NAMES, settings=settings)
     before = {each.id for each in lab.elastic()}
     for name in NAMES:
         lab.edit(name, {"metadata": {"labels": {NEED_LABEL: None}}})

@@ -13,12 +13,11 @@ from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, CONDITION, TAINT
 from controllers.anycast_ip.reporter import REWORDED, desired, patch
 from controllers.anycast_ip.snapshot import Note
 from controllers.anycast_ip.sources import ReportedNode, decode
-from dev.lab.cloud import Knobs
 from kube.errors import KubeError
 from kube.resources import NODES
 from kube.types import Condition, NodeSpec, NodeStatus, ObjectMeta
 from settings.anycast_ip import NEED_LABEL
-from tests.anycast_world import SETTINGS, Lab
+from tests.anycast_world import SETTINGS, Lab, plenty
 from tests.factories import NOW
 
 SAID = ("FailedAllocateAnycastIp", "AllocateAddresses: no more addresses (LimitExceeded)")
@@ -122,7 +121,7 @@ def test_conditions_of_others_stay() -> None:
 
 
 def test_a_node_that_waits_says_why_and_no_more_often_than_once_a_minute() -> None:
-    lab = Lab(Knobs(quota_total=0, tag_keys=100000, tag_values=100000))
+    lab = Lab(plenty(quota_total=0))
     written = conditions_written(lab)
     lab.join()
 
@@ -137,7 +136,7 @@ def test_a_node_that_waits_says_why_and_no_more_often_than_once_a_minute() -> No
 
 
 def test_what_was_in_the_way_before_a_node_lost_its_label_is_said_again_by_an_event() -> None:
-    lab = Lab(Knobs(quota_total=0, tag_keys=100000, tag_values=100000))
+    lab = Lab(plenty(quota_total=0))
     lab.join()
     waiting_for(lab, ("False", "FailedAllocateAnycastIp"))
     lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})

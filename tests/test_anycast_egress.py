@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from kube.errors import Forbidden
 from kube.resources import PODS
 from settings import AnycastIPSettings
 from settings.anycast_ip import EgressCheck
-from tests.anycast_world import PLENTY, SETTINGS, Lab, a_node, an_address, metric
+from tests.anycast_world import SETTINGS, Lab, a_node, an_address, metric, plenty
 from tests.factories import NOW
 from tests.tables import table
 
@@ -94,8 +94,8 @@ class EgressLab(Lab):
         return sum(call.method == "POST" and call.path.endswith("/pods") for call in self.kube.api.calls)
 
 
-def lab_with(kubelet: Kubelet = honest, knobs: Mapping[str, Any] = PLENTY, **fields: Any) -> EgressLab:
-    return EgressLab(Knobs(**knobs), checking(**fields), kubelet)
+def lab_with(kubelet: Kubelet = honest) -> EgressLab:
+    return EgressLab(plenty(), checking(), kubelet)
 
 
 def test_a_node_opens_when_its_address_was_seen_and_the_pod_goes() -> None:
@@ -116,7 +116,7 @@ def test_a_node_opens_when_its_address_was_seen_and_the_pod_goes() -> None:
 
 def test_while_it_is_off_no_pod_is_created_and_none_is_listed() -> None:
     off = CHECKING.model_copy(update={"enabled": False})
-    lab = EgressLab(Knobs(**PLENTY), checking(egress_check=off))
+    lab = EgressLab(plenty(), checking(egress_check=off))
     lab.opened()
     lab.run_for(600)
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from api.anycast_ip import BOUND
 from controllers.anycast_ip.claim import NODE_NAME
 from controllers.anycast_ip.reconciler import UNPROVEN
-from dev.lab.cloud import Knobs
 from kube.errors import ServerError, Unreachable
-from tests.anycast_world import PLENTY, Killed, Lab, run_with_deaths
+from tests.anycast_world import Killed, Lab, plenty, run_with_deaths
 from tests.test_anycast_allow_list import published
 from tests.test_anycast_announcements import Watched, listing
 from tests.test_anycast_egress import CHECKING, EgressLab, elsewhere, honest, never
@@ -69,7 +68,7 @@ def test_whatever_happens_each_address_is_bound_promised_idle_or_being_released(
     switched_on: dict[str, Any],
 ) -> None:
     switched_on = {**switched_on, "addresses": with_entries(WIDE).addresses}
-    lab = EgressLab(Knobs(**{**PLENTY, **knobs}, seed=seed), pooling(*sizes, **switched_on))
+    lab = EgressLab(plenty(**knobs, seed=seed), pooling(*sizes, **switched_on))
     watched, unseen = Watched(lab), unseen_in(lab)
     for verb, number in steps:
         if verb == "pool":

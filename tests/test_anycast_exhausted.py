@@ -14,7 +14,6 @@ from controllers.anycast_ip.claim import Claim, claim_for
 from controllers.anycast_ip.planner import must_be_closed, plan
 from controllers.anycast_ip.snapshot import Action, Order, Snapshot
 from dev.fake_api.calls import refusal
-from dev.lab.cloud import Knobs
 from kube.resources import NODES
 from kube.types import Node
 from settings import AnycastIPSettings
@@ -32,7 +31,7 @@ LONG = 900.0
 
 def lab_of(quota: int = 1, settings: AnycastIPSettings = RELEASE, **knobs: Any) -> Lab:
     """With n1 open, and nothing left for n2, which has joined."""
-    lab = open_lab(knobs=Knobs(quota_total=quota, quota_daily=1000, **knobs), settings=settings)
+    lab = open_lab(settings=settings, quota_total=quota, **knobs)
     lab.join("n2")
     return lab
 

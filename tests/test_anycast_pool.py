@@ -18,13 +18,12 @@ from controllers.anycast_ip.planner import SURE, plan
 from controllers.anycast_ip.pool import has_place, in_line, missing, without_place
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Action, Order, Related, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
-from dev.lab.cloud import Knobs
 from kube.errors import Unreachable
 from kube.resources import CONFIG_MAPS
 from kube.types import ConfigMap, Node
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool, ReverseReconcile
-from tests.anycast_world import PLENTY, SETTINGS, Lab, a_node, metric, original
+from tests.anycast_world import SETTINGS, Lab, a_node, metric, open_lab, original, plenty
 from tests.factories import NOW
 from tests.tables import table
 
@@ -42,7 +41,7 @@ def pooling(count: int = 0, idle: int = 0, age: str = "24h", **fields: Any) -> A
 
 
 def lab_with(count: int = 0, idle: int = 0, age: str = "24h", **knobs: Any) -> Lab:
-    return Lab(Knobs(**{**PLENTY, **knobs}), pooling(count, idle, age))
+    return Lab(plenty(**knobs), pooling(count, idle, age))
 
 
 def idle(lab: Lab) -> list[str]:
@@ -381,8 +380,7 @@ def test_what_vanishes_is_replaced_at_a_measured_pace() -> None:
 
 def test_orphans_are_released_and_what_is_idle_is_none() -> None:
     reverse = ReverseReconcile.model_validate({"mode": "release"})
-    lab = Lab(Knobs(**PLENTY), pooling(count=5, idle=2, reverse_reconcile=reverse))
-    lab.opened("n0", "n1")
+    lab = open_lab("n0", "n1", settings=pooling(count=5, idle=2, reverse_reconcile=reverse))
     lab.run(lambda: len(idle(lab)) == 2, 120, "spares")
     lab.leave("n1")
     lab.run(lambda: len(idle(lab)) == 3, 60, "idle")

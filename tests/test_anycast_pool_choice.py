@@ -18,7 +18,7 @@ from dev.lab.cloud import Knobs
 from dev.lab.cloud.world import World
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
-from tests.anycast_world import CALLS, PLENTY, SETTINGS, Killed, Lab, run_with_deaths
+from tests.anycast_world import CALLS, SETTINGS, Killed, Lab, plenty, run_with_deaths
 from tests.factories import NOW
 from tests.test_anycast_pool import LEAVING, kept, stored, unaccounted
 
@@ -33,7 +33,7 @@ ADOPTING = pooling(adopt=LOAN)
 
 
 def lab_with(knobs: dict[str, Any] | None = None, **fields: Any) -> Lab:
-    return Lab(Knobs(**{**PLENTY, **(knobs or {})}), pooling(**fields))
+    return Lab(plenty(**(knobs or {})), pooling(**fields))
 
 
 def idle(lab: Lab) -> set[str]:

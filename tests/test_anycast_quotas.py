@@ -13,7 +13,6 @@ from cloud.types import Quota
 from controllers.anycast_ip.claim import CLUSTER_UUID, NAMESPACE, claim_for, spare_for
 from controllers.anycast_ip.sources import annotation
 from dev.fake_api import FakeAPI, merged
-from dev.lab.cloud import Knobs
 from kube.resources import CONFIG_MAPS, NODES
 from kube.types import Node
 from settings.anycast_ip import NEED_LABEL
@@ -36,7 +35,7 @@ def test_what_another_client_wrote_is_not_known(text: str) -> None:
 
 
 def test_each_resync_has_them_and_the_cloud_is_asked_no_more_often() -> None:
-    lab = open_lab(knobs=Knobs(quota_total=20, quota_daily=40))
+    lab = open_lab(quota_total=20, quota_daily=40)
     lab.run_for(SETTINGS.resync_period)
     first = quotas_in(lab.lease)
     assert first is not None

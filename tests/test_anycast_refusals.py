@@ -8,9 +8,9 @@ import pytest
 
 from cloud.errors import TagMissing, TokenRefused
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE
-from dev.lab.cloud import Knobs, envelope
+from dev.lab.cloud import envelope
 from kube.errors import Conflict, ServerError
-from tests.anycast_world import PLENTY, Lab, original
+from tests.anycast_world import Lab, original, plenty
 
 
 def names(count: int) -> list[str]:
@@ -31,7 +31,7 @@ def test_one_refused_instance_does_not_block_the_permitted_ones(action: str) -> 
     refused = {"AllocateAddresses": "aia-node-name=bad", "CreateTags": "aia-node-name=bad"}.get(
         action, "ins-bad"
     )
-    lab = Lab(Knobs(**PLENTY, denied_resources={action: [refused]}))
+    lab = Lab(plenty(denied_resources={action: [refused]}))
     lab.join("bad")
     lab.run_for(30)
     for name in names(20):
@@ -46,7 +46,7 @@ def test_one_refused_instance_does_not_block_the_permitted_ones(action: str) -> 
 
 
 def test_nodes_that_wait_for_the_others_refusal_say_so() -> None:
-    lab = Lab(Knobs(**PLENTY, denied=["AllocateAddresses"]))
+    lab = Lab(plenty(denied=["AllocateAddresses"]))
     for name in names(20):
         lab.join(name)
     lab.run_for(120)
@@ -60,7 +60,7 @@ def test_nodes_that_wait_for_the_others_refusal_say_so() -> None:
 
 @pytest.mark.parametrize("action", ["DisassociateAddress", "ReleaseAddresses", "DeleteTags"])
 def test_one_address_that_must_not_be_given_back_does_not_block_the_others(action: str) -> None:
-    lab = Lab(Knobs(**PLENTY))
+    lab = Lab()
     lab.join("bad")
     for name in names(20):
         lab.opened(name)
@@ -87,7 +87,7 @@ def test_one_address_that_must_not_be_given_back_does_not_block_the_others(actio
     ],
 )
 def test_one_claim_that_cannot_be_written_does_not_block_a_batch_of_releases(error: Exception) -> None:
-    lab = Lab(Knobs(**PLENTY))
+    lab = Lab()
     lab.join("bad")
     for name in names(10):
         lab.opened(name)
@@ -108,7 +108,7 @@ def test_one_claim_that_cannot_be_written_does_not_block_a_batch_of_releases(err
 
 
 def test_at_the_limit_of_tag_values_as_many_nodes_are_served_as_there_are_values() -> None:
-    lab = Lab(Knobs(**PLENTY, tag_values=20))
+    lab = Lab(plenty(tag_values=20))
     for name in names(25):
         lab.join(name)
     lab.run(lambda: sum(lab.is_open(name) for name in names(25)) == 20, 120, "20 of 25 open")
@@ -122,7 +122,7 @@ def test_at_the_limit_of_tag_values_as_many_nodes_are_served_as_there_are_values
 
 
 def test_a_tag_value_that_another_cluster_uses_holds_no_claim() -> None:
-    lab = Lab(Knobs(**PLENTY))
+    lab = Lab()
     tags = original("n1") | {CLUSTER_UUID: "another", NODE_INSTANCE: "ins-other"}
     theirs = lab.add_address("ins-other", tags=tags)
     lab.world.made_tags["aia-node-name", "n1"] = lab.clock()
@@ -136,7 +136,7 @@ def test_a_tag_value_that_another_cluster_uses_holds_no_claim() -> None:
 
 
 def test_a_node_whose_address_is_unbound_again_each_time_says_so() -> None:
-    lab = Lab(Knobs(bind_fails=1.0))
+    lab = Lab(plenty(bind_fails=1.0))
     lab.join()
     lab.run(lambda: lab.said() == ("False", "FailedAssociateAnycastIp"), 120, "said")
     lab.run_for(1800)

@@ -17,7 +17,7 @@ from dev.lab.cloud import Knobs
 from dev.lab.cloud.world import World
 from kube.errors import AlreadyExists, Conflict, ServerError
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
-from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, open_lab, original, stored
+from tests.anycast_world import SETTINGS, Killed, Kube, Lab, open_lab, original, plenty, stored
 from tests.factories import DEEP, NOW
 from tests.fakes import FakeClock
 from tests.test_anycast_pool import pooling
@@ -58,7 +58,7 @@ def test_what_the_tags_still_list_is_not_gone(restarted: bool) -> None:
 
 
 def test_an_absence_that_cannot_be_judged_keeps_no_other_node() -> None:
-    lab = open_lab("n1", knobs=Knobs(**PLENTY, denied=["DescribeInstances"], tag_lag_seconds=600))
+    lab = open_lab("n1", denied=["DescribeInstances"], tag_lag_seconds=600)
     lab.vanish(lab.on()[0].id)
     lab.run(lambda: lab.count("DescribeInstances") > 2, 4000, "asked without an answer")
     lab.join("n2")
@@ -75,7 +75,7 @@ def test_without_the_label_a_node_is_freed_though_the_cloud_cannot_be_asked() ->
 
 def test_a_slip_releases_nothing_after_the_labels_of_nodes_were_exchanged() -> None:
     releasing = SETTINGS.model_copy(update={"release_on_label_removal": True})
-    lab = open_lab(knobs=Knobs(**PLENTY), settings=releasing)
+    lab = open_lab(settings=releasing)
     lab.edit("n1", {"metadata": {"labels": {"edge": "true"}}})
     lab.settings = releasing.model_copy(update={"node_labels": {"edge": "true"}})
     lab.run_for(30)
@@ -90,7 +90,7 @@ def test_a_slip_releases_nothing_after_the_labels_of_nodes_were_exchanged() -> N
 
 def test_a_node_without_a_claim_is_open_while_its_instance_is_not_known() -> None:
     """As in a copy of a control plane, whose former nodes are still listed."""
-    lab = Lab(Knobs(**PLENTY, instances_exist=False))
+    lab = Lab(plenty(instances_exist=False))
     lab.join("n1", gated=False)
     lab.edit("n1", {"metadata": {"annotations": {ADDRESS_ID: "eip-old"}}})
     lab.join("n2")
@@ -146,9 +146,7 @@ def test_a_slip_releases_no_address_that_is_taken_over() -> None:
 
 
 def test_a_release_that_has_begun_ends_when_the_setting_is_turned_off_meanwhile() -> None:
-    lab = open_lab(
-        knobs=Knobs(**PLENTY), settings=SETTINGS.model_copy(update={"release_on_label_removal": True})
-    )
+    lab = open_lab(settings=SETTINGS.model_copy(update={"release_on_label_removal": True}))
     lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
     lab.run(lambda: not lab.elastic(), 120, "released")
     assert lab.claims.claims
@@ -203,7 +201,7 @@ def held(kube: Any, cluster: str) -> ClaimStore:
 
 def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addresses_for_orphans() -> None:
     release = ReverseReconcile.model_validate({"mode": "release"})
-    lab = open_lab(knobs=Knobs(**PLENTY), settings=SETTINGS.model_copy(update={"reverse_reconcile": release}))
+    lab = open_lab(settings=SETTINGS.model_copy(update={"reverse_reconcile": release}))
     (claim,) = lab.claims.claims.values()
     lab.kube.place("configmaps", stored(replace(claim, cluster="there")))
     lab.leave("n1")
@@ -298,7 +296,7 @@ def assert_none_is_shown_twice(lab: Lab) -> None:
 def test_an_address_that_was_moved_to_another_node_is_not_adopted_there_before_its_own_has_given_it_up() -> (
     None
 ):
-    lab = open_lab("n1", "n3", knobs=Knobs(**PLENTY))
+    lab = open_lab("n1", "n3")
     (address,) = lab.on("n1")
     lab.kube.after = lambda verb: assert_none_is_shown_twice(lab)
     lab.world.alter(address.id, instance_id="ins-n2")
@@ -322,7 +320,7 @@ def test_an_address_that_was_moved_to_another_node_is_not_adopted_there_before_i
 def test_an_address_that_a_user_moved_is_left_to_them_and_keeps_no_claim(
     moved: str, to: dict[str, str]
 ) -> None:
-    lab = open_lab("n1", "n2", knobs=Knobs(**PLENTY))
+    lab = open_lab("n1", "n2")
     (address,) = lab.on("n1")
     if moved != "afterwards":
         lab.world.alter(address.id, **to)
@@ -341,7 +339,7 @@ def test_an_address_that_a_user_moved_is_left_to_them_and_keeps_no_claim(
 
 
 def test_an_order_with_an_unknown_end_is_looked_up_by_its_name_when_it_is_old() -> None:
-    lab = Lab(Knobs(**PLENTY, client_token_seconds=60))
+    lab = Lab(plenty(client_token_seconds=60))
 
     def die(action: str) -> None:
         if action == "AllocateAddresses":
@@ -361,7 +359,7 @@ def test_an_order_with_an_unknown_end_is_looked_up_by_its_name_when_it_is_old() 
 
 @pytest.mark.parametrize("by_hand", [False, True], ids=["bound by us", "bound by a user"])
 def test_an_address_that_was_not_released_after_all_is_missed_again_when_it_vanishes(by_hand: bool) -> None:
-    lab = Lab(Knobs(**PLENTY))
+    lab = Lab()
 
     def fail(action: str) -> None:
         if action == "ReleaseAddresses":
@@ -414,8 +412,7 @@ def test_what_is_ordered_though_a_backup_is_older_than_the_nodes_address_is_rele
             if uid.startswith(ORPHAN):
                 lab.feature.reconciler.reconcile(uid)
 
-    lab = Lab(Knobs(**PLENTY | {"quota_total": 2}), pooling(count=1))
-    lab.opened("n1", "n2")
+    lab = open_lab("n1", "n2", settings=pooling(count=1), quota_total=2)
     lab.join("n3")
     lab.run(lambda: "FailedAllocateAnycastIp" in lab.recorder.reasons, 60, "refused")
     backup = [stored(each) for each in lab.claims.claims.values()]
@@ -461,7 +458,7 @@ def test_two_nodes_of_one_instance_with_a_claim_each_cost_one_address(order: tup
 def test_an_address_that_a_user_binds_while_another_is_ordered_is_adopted_and_the_ordered_one_released() -> (
     None
 ):
-    lab = Lab(Knobs(quota_total=0, quota_daily=1000))
+    lab = Lab(plenty(quota_total=0))
     lab.join()
     lab.run_for(30)
     theirs = lab.add_address("ins-n1")
@@ -486,7 +483,7 @@ def test_a_node_whose_address_a_user_exchanged_leaves_no_tags_behind() -> None:
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_an_address_that_a_user_binds_while_a_quota_refuses_is_adopted(dies: bool) -> None:
-    lab = Lab(Knobs(quota_total=0, quota_daily=1000))
+    lab = Lab(plenty(quota_total=0))
     lab.join()
     lab.run_for(30)
     if dies:

@@ -11,12 +11,12 @@ from api.anycast_ip import HAS_ONE, LABEL, TAINT
 from controllers.anycast_ip.claim import Terms, claim_for, order_for, terms_for
 from controllers.anycast_ip.planner import bound_annotations, plan
 from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
-from dev.lab.cloud import Knobs, envelope
+from dev.lab.cloud import envelope
 from dev.lab.cloud.envelope import Fault
 from kube.types import Node, Taint
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
-from tests.anycast_world import PLENTY, SETTINGS, UUID, Lab, a_node, an_address
+from tests.anycast_world import SETTINGS, UUID, Lab, a_node, an_address, plenty
 from tests.factories import NOW
 from tests.test_anycast_pool import idle, pool
 
@@ -115,7 +115,7 @@ def test_a_node_opens_before_its_bandwidth_is_corrected() -> None:
 
 
 def lab_with(settings: AnycastIPSettings = BOTH, **knobs: Any) -> Lab:
-    return Lab(Knobs(**{**PLENTY, **knobs}), settings)
+    return Lab(plenty(**knobs), settings)
 
 
 def width(lab: Lab, name: str = "n1") -> int:
