@@ -159,6 +159,8 @@ class Sender:
         service = api.service
         try:
             policy.check_action(self.world, api.action)
+            if code := self.world.knobs.errors.get(api.action):
+                raise Fault(code, "refused")
             action = products.find(service.name, service.version, api.action, REGION)
             read = Request("POST", "/", "", {}, msgspec.json.encode(params)).read(action.params)
             with self.world.advanced():
@@ -424,6 +426,16 @@ class Lab:
         """Status and reason of a node's condition."""
         held = self.node(name).condition
         return (held.status, held.reason) if held else None
+
+
+def failing(at: str, error: BaseException) -> Callable[..., None]:
+    """Raises *error* before, or after, each call or write of this name."""
+
+    def called(name: str, *_: object) -> None:
+        if name == at:
+            raise error
+
+    return called
 
 
 def run_with_deaths(lab: Lab, until: Callable[[], bool], seconds: float, what: str) -> None:

@@ -25,7 +25,7 @@ from controllers.anycast_ip.allow_list import entries
 from controllers.anycast_ip.claim import claim_for
 from kube.errors import Unreachable
 from settings.anycast_ip import AllowList
-from tests.anycast_world import SETTINGS, Lab, a_node, metric, plenty
+from tests.anycast_world import SETTINGS, Lab, a_node, failing, metric, plenty
 from tests.factories import NOW
 from tests.test_anycast_pool import idle, kept, node, pooling
 
@@ -186,16 +186,11 @@ def test_what_a_kubelet_writes_to_its_node_does_not_change_the_list() -> None:
 
 def test_how_long_it_could_not_be_written_is_a_metric() -> None:
     lab = lab_with()
-
-    def fail(name: str, body: Any) -> None:
-        if name == NAME:
-            raise Unreachable("reset")
-
     lab.opened("n1")
     lab.run_for(10)
     assert metric("allow_list_behind_seconds") == 0
     assert metric("allow_list_addresses") == 1
-    lab.kube.before_write = fail
+    lab.kube.before_write = failing(NAME, Unreachable("reset"))
     lab.opened("n2")
     lab.run_for(200)
     assert 100 < metric("allow_list_behind_seconds") <= 200

@@ -143,8 +143,7 @@ def test_an_idle_address_that_was_listed_long_enough_is_bound_at_once(kind: str)
     lab = lab_with(count=1, idle=int(kind == "a spare"))
     watched = Watched(lab)
     if kind != "a spare":
-        lab.join()
-        lab.run(lab.all_open, BEFORE + 30, "open")
+        lab.opened(seconds=BEFORE + 30)
         lab.leave()
     lab.run(lambda: list(published(lab).values()) == ["idle"], 60, "idle")
     lab.run_for(BEFORE if kind == "a spare" else 1)
@@ -157,8 +156,7 @@ def test_an_idle_address_that_was_listed_long_enough_is_bound_at_once(kind: str)
 def test_an_address_that_was_in_use_is_bound_again_at_once() -> None:
     lab = lab_with()
     watched = Watched(lab)
-    lab.join()
-    lab.run(lab.all_open, BEFORE + 30, "open")
+    lab.opened(seconds=BEFORE + 30)
     (address,) = lab.on()
     lab.world.alter(address.id, status="UNBIND", instance_id="")
     lab.run(lambda: is_tainted(lab.node()), 400, "closed")
@@ -189,7 +187,6 @@ def test_a_list_that_was_deleted_is_announced_again() -> None:
     del lab.kube.objects["configmaps", NAME]
     watched.look()
     lab.run(lambda: len(listed_in(lab)) == 1, 310, "listed again")
-    lab.join()
-    lab.run(lab.all_open, BEFORE + 30, "open")
+    lab.opened(seconds=BEFORE + 30)
 
     assert watched.wrong == []

@@ -17,7 +17,7 @@ from kube.errors import KubeError
 from kube.resources import NODES
 from kube.types import Condition, NodeSpec, NodeStatus, ObjectMeta
 from settings.anycast_ip import NEED_LABEL
-from tests.anycast_world import SETTINGS, Lab, plenty
+from tests.anycast_world import SETTINGS, Lab, failing, plenty
 from tests.factories import NOW
 
 SAID = ("FailedAllocateAnycastIp", "AllocateAddresses: no more addresses (LimitExceeded)")
@@ -148,15 +148,8 @@ def test_what_was_in_the_way_before_a_node_lost_its_label_is_said_again_by_an_ev
 
 def test_a_node_opens_also_where_its_condition_cannot_be_written() -> None:
     lab = Lab()
-
-    def refuse(name: str, body: Any) -> None:
-        if "status" in body:
-            raise KubeError("403 Forbidden")
-
-    lab.kube.before_write = refuse
-    lab.join()
-
-    lab.run(lab.all_open, 30, "open")
+    lab.kube.before_write = failing("status", KubeError("403 Forbidden"))
+    lab.opened(seconds=30)
     assert lab.said() is None
     lab.kube.before_write = lambda name, body: None
     waiting_for(lab, ("True", "AnycastIpBound"))

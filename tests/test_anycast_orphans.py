@@ -10,7 +10,7 @@ from cloud.types import Address
 from controllers.anycast_ip.resync import due
 from kube.errors import Unreachable
 from settings.anycast_ip import ReverseReconcile
-from tests.anycast_world import SETTINGS, Lab, metric, original
+from tests.anycast_world import SETTINGS, Lab, failing, metric, original
 
 GRACE = 1800.0
 
@@ -94,12 +94,7 @@ def test_a_list_of_nodes_that_fails_or_is_empty_releases_nothing() -> None:
     lab.run_for(2 * GRACE)
     assert orphan in lab.world.addresses
     lab.join()
-
-    def fail(verb: str) -> None:
-        if verb == "list":
-            raise Unreachable("reset")
-
-    lab.kube.before = fail
+    lab.kube.before = failing("list", Unreachable("reset"))
     lab.run_for(3 * GRACE)
 
     assert orphan in lab.world.addresses

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cloud.errors import TagMissing, TokenRefused
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE
 from dev.lab.cloud import envelope
 from kube.errors import Conflict, ServerError
 from tests.anycast_world import Lab, original, plenty
+from tests.tables import table
 
 
 def names(count: int) -> list[str]:
@@ -145,18 +145,22 @@ def test_a_node_whose_address_is_unbound_again_each_time_says_so() -> None:
     lab.run(lambda: lab.is_open("n1"), 600, "open")
 
 
-def test_a_node_whose_orders_are_accepted_and_not_delivered_says_so() -> None:
-    lab = Lab()
-
-    def refuse(action: str) -> None:
-        if action == "AllocateAddresses":
-            raise TokenRefused("UnsupportedOperation.DeliveryFailed", "failed", action=action)
-
-    lab.sender.before = refuse
+@table(
+    "code, seconds",
+    {
+        "accepted, and not delivered": ("UnsupportedOperation.DeliveryFailed", 120),
+        "its tags are missing": ("InvalidParameterValue.TagNotExisted", 60),
+    },
+)
+def test_an_order_that_fails_each_time_is_repeated_seldom_and_said(code: str, seconds: int) -> None:
+    lab = Lab(plenty(errors={"AllocateAddresses": code}))
     lab.join()
     lab.run_for(600)
+    assert lab.count("AllocateAddresses") <= 30
     assert lab.said() == ("False", "FailedAllocateAnycastIp")
     assert lab.recorder.reasons.count("FailedAllocateAnycastIp") == 1
+    lab.knobs.errors = {}
+    lab.run(lambda: lab.is_open("n1"), seconds, "open")
 
 
 @pytest.mark.parametrize("action", ["DisassociateAddress", "ReleaseAddresses"])
@@ -176,20 +180,3 @@ def test_what_the_cloud_accepts_and_does_not_do_is_tried_seldom_and_said(action:
 
     lab.sender._answer = answer  # type: ignore[method-assign]
     lab.run(lab.is_clean, 600, "released")
-
-
-def test_an_order_that_finds_its_tags_missing_each_time_is_repeated_seldom_and_said() -> None:
-    lab, orders = Lab(), list[float]()
-
-    def refuse(action: str) -> None:
-        if action == "AllocateAddresses":
-            orders.append(lab.clock())
-            raise TagMissing("InvalidParameterValue.TagNotExisted", "missing", action=action)
-
-    lab.sender.before = refuse
-    lab.join()
-    lab.run_for(600)
-    assert len(orders) <= 30
-    assert lab.said() == ("False", "FailedAllocateAnycastIp")
-    lab.sender.before = lambda action: None
-    lab.run(lambda: lab.is_open("n1"), 60, "open")

@@ -10,16 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, is_tainted, wanted
-from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import ORPHAN, Claim, claim_for, data, name_of
 from controllers.anycast_ip.sources import ClaimStore
 from dev.lab.cloud import Knobs
 from dev.lab.cloud.world import World
 from kube.errors import AlreadyExists, Conflict, ServerError
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
-from tests.anycast_world import SETTINGS, Killed, Kube, Lab, open_lab, original, plenty, stored
+from tests.anycast_world import SETTINGS, Killed, Kube, Lab, failing, open_lab, original, plenty, stored
 from tests.factories import DEEP, NOW
 from tests.fakes import FakeClock
+from tests.tables import table
 from tests.test_anycast_pool import pooling
 
 EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'
@@ -171,25 +171,26 @@ def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_sett
     assert address.id not in lab.world.addresses
 
 
-def test_a_node_without_its_label_shows_an_address_that_is_blocked_for_a_while() -> None:
+MARKS = {ADDRESS_ID, ADDRESS, BOUND}
+
+
+@table(
+    "change, expected",
+    {
+        "blocked for a while": ({"blocked": True}, MARKS),
+        "lost": ({"status": "UNBIND", "instance_id": ""}, set()),
+    },
+)
+def test_a_node_without_its_label_shows_its_address_as_long_as_that_is_bound(
+    change: dict[str, Any], expected: set[str]
+) -> None:
     lab = open_lab("n1")
     lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
     lab.run_for(10)
-    lab.world.alter(lab.on("n1")[0].id, blocked=True)
+    lab.world.alter(lab.on("n1")[0].id, **change)
     lab.run_for(2 * SETTINGS.resync_period)
 
-    assert {ADDRESS_ID, ADDRESS, BOUND} <= lab.node("n1").metadata.annotations.keys()
-
-
-def test_a_node_without_its_label_shows_no_address_that_it_has_lost() -> None:
-    lab = open_lab("n1")
-    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
-    lab.run_for(10)
-    (address,) = lab.on("n1")
-    lab.world.alter(address.id, status="UNBIND", instance_id="")
-    lab.run_for(2 * SETTINGS.resync_period)
-
-    assert not {ADDRESS_ID, ADDRESS, BOUND} & lab.node("n1").metadata.annotations.keys()
+    assert MARKS & lab.node("n1").metadata.annotations.keys() == expected
     assert lab.claims.claims
 
 
@@ -340,12 +341,7 @@ def test_an_address_that_a_user_moved_is_left_to_them_and_keeps_no_claim(
 
 def test_an_order_with_an_unknown_end_is_looked_up_by_its_name_when_it_is_old() -> None:
     lab = Lab(plenty(client_token_seconds=60))
-
-    def die(action: str) -> None:
-        if action == "AllocateAddresses":
-            raise Killed
-
-    lab.sender.after = die
+    lab.sender.after = failing("AllocateAddresses", Killed())
     lab.join()
     with pytest.raises(Killed):
         lab.run_for(30)
@@ -359,14 +355,7 @@ def test_an_order_with_an_unknown_end_is_looked_up_by_its_name_when_it_is_old() 
 
 @pytest.mark.parametrize("by_hand", [False, True], ids=["bound by us", "bound by a user"])
 def test_an_address_that_was_not_released_after_all_is_missed_again_when_it_vanishes(by_hand: bool) -> None:
-    lab = Lab()
-
-    def fail(action: str) -> None:
-        if action == "ReleaseAddresses":
-            raise Unavailable("Network", "no answer", action=action)
-
-    lab.sender.before = fail
-    lab.opened()
+    lab = open_lab(faulty_actions=["ReleaseAddresses"], server_errors=1.0)
     lab.leave()
     lab.run(lambda: claim_of(lab, "n1").releasing, 30, "not released")
     if by_hand:

@@ -25,9 +25,7 @@ from tests.anycast_world import SETTINGS, Lab, metric
 
 def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> None:
     lab = Lab()
-    lab.join()
-
-    lab.run(lab.all_open, 30, "open")
+    lab.opened(seconds=30)
     (address,) = lab.on()
     assert address.name == "cls-abc-aia-00000001-000"
     assert metric("nodes", state="open") == 1

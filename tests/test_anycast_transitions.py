@@ -127,9 +127,7 @@ def test_a_node_that_joins_has_its_opening_and_no_write_more() -> None:
     lab = Lab()
     patches: list[Any] = []
     lab.kube.before_write = lambda name, body: patches.append(body) if name in ("n1", "status") else None
-    lab.join()
-
-    lab.run(lab.all_open, 30, "open")
+    lab.opened(seconds=30)
     lab.run_for(30)
     assert [each.keys() - {"metadata"} for each in patches] == [{"spec"}, {"status"}]
     (opened,) = transitions_of(lab.node())
