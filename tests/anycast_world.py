@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -50,8 +49,6 @@ T = TypeVar("T")
 REGION = "ap-singapore"
 UUID = "11111111-2222-4333-8444-555555555555"
 SETTINGS = AnycastIPSettings(enabled=True, cluster_id="cls-abc")
-GRACE = 5.0
-"""Seconds from the last write of a leader until another one may lead."""
 CALLS = (
     "CreateTags",
     "AllocateAddresses",
@@ -234,7 +231,6 @@ class Lab:
         self.kube, self.sender = Kube(), Sender(self.world)
         self.recorder = FakeRecorder()
         self.lease: dict[str, str] = {}
-        self.may_write: Callable[[], object] = lambda: None
         self.sleep: Callable[[float], object] = self.clock.advance
         self.shown: Callable[[], list[ReportedNode]] = self.nodes
         self.born = 0
@@ -242,26 +238,15 @@ class Lab:
 
     def start(self) -> None:
         """A controller that knows nothing, as after a crash."""
-
-        def check() -> None:
-            self.may_write()
-
-        kube = self.kube.fenced(check, math.inf)
-        self.claims = ClaimStore(kube, "drawbridge", self.clock)
+        self.claims = ClaimStore(self.kube, "drawbridge", self.clock)
         self.claims.load(self.cluster)
-        calls = Caller(
-            self.sender,
-            1.0,
-            Timeouts(30, 10, GRACE),
-            check,
-            lambda: None,
-            Timing(self.clock, self.sleep),
-        )
+        timing = Timing(self.clock, self.sleep)
+        calls = Caller(self.sender, 1.0, Timeouts(30, 10), lambda: None, lambda: None, timing)
         given: Any = self.recorder
         none: Any = None
         self.watch = NodeWatch()
         self.watch.show(self.shown())
-        context = Context(kube, none, given, check, none, annotate=self.lease.update)
+        context = Context(self.kube, none, given, lambda: None, none, annotate=self.lease.update)
         clocks = Clock(lambda: NOW + timedelta(seconds=self.clock()), self.clock)
         begun = Begun(UUID, self.claims, unbinds_in(self.lease))
         self.feature = assemble(
