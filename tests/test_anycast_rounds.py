@@ -74,26 +74,6 @@ def test_other_taints_and_annotations_are_left_as_they_are() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        pytest.param("EIP", "AlreadyHasAnycastIp", id="an address of another type"),
-        pytest.param("WanIP", "AlreadyHasPublicIp", id="an ordinary public address"),
-    ],
-)
-def test_an_unmanaged_address_blocks_the_node_until_it_goes(kind: str, reason: str) -> None:
-    lab = Lab()
-    unmanaged = lab.add_address("ins-n1", type=kind)
-    lab.join()
-    lab.run_for(60)
-    assert not lab.is_open()
-    assert lab.recorder.reasons == [reason]
-    lab.world.alter(unmanaged, status="UNBIND", instance_id="")
-    lab.run(lab.all_open, 120, "open")
-
-    assert len(lab.on()) == 1
-
-
 def test_an_address_of_the_right_type_that_another_user_bound_is_taken_as_it_is_and_never_released() -> None:
     lab = Lab()
     theirs = lab.add_address("ins-n1")
