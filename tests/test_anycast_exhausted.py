@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from api.anycast_ip import BOUND, HISTORY, LABEL, NONE, TAINT, is_open_without, transitions_of
 from cloud.errors import TokenRefused
 from controllers.anycast_ip.claim import Claim, claim_for
-from controllers.anycast_ip.planner import must_be_closed, plan
+from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.snapshot import Action, Order, Snapshot
 from dev.fake_api.calls import refusal
 from kube.resources import NODES
@@ -22,6 +22,7 @@ from tests import cli
 from tests.anycast_world import SETTINGS, Lab, a_node, metric, open_lab
 from tests.dashboard import Page
 from tests.factories import NOW
+from tests.tables import table
 
 RELEASE = SETTINGS.model_copy(update={"when_exhausted": "release"})
 EXHAUSTED = "AnycastIpExhausted"
@@ -257,35 +258,26 @@ CLAIM = replace(claim_for(NODE, SETTINGS, NOW), refused=NOW)
 TAINTED = replace(NODE, spec=replace(NODE.spec, taints=(TAINT,)))
 
 
-@pytest.mark.parametrize(
-    ("claim", "settings", "expected"),
-    [
-        pytest.param(CLAIM, RELEASE, False, id="refused"),
-        pytest.param(replace(CLAIM, address="eip-1"), RELEASE, False, id="its address is on its way"),
-        pytest.param(
-            replace(CLAIM, refused=None), RELEASE, True, id="the node says so, and its claim does not"
-        ),
-        pytest.param(None, RELEASE, True, id="no claim"),
-        pytest.param(CLAIM, SETTINGS, True, id="wait"),
-    ],
-)
-def test_a_node_says_nothing_about_itself_that_its_claim_does_not_say(
-    claim: Claim | None, settings: AnycastIPSettings, expected: bool
+OVER = Order(tagged=True, exhausted=True)
+
+
+@table(
+    "node, claim, settings, order, expected",
+    {
+        "refused for long": (TAINTED, CLAIM, RELEASE, OVER, Action.OPEN_WITHOUT),
+        "not for long, or not known yet": (TAINTED, CLAIM, RELEASE, Order(tagged=True), Action.ALLOCATE),
+        "another step comes first": (TAINTED, CLAIM, RELEASE, Order(exhausted=True), Action.TAG),
+        "open already": (NODE, CLAIM, RELEASE, OVER, Action.ALLOCATE),
+        "open, its address is on its way": (NODE, replace(CLAIM, address="eip-1"), RELEASE, OVER, Action.WATCH),
+        "open, and its claim does not say why": (NODE, replace(CLAIM, refused=None), RELEASE, OVER, Action.CLOSE),
+        "open, no claim": (NODE, None, RELEASE, OVER, Action.CLOSE),
+        "open, wait": (NODE, CLAIM, SETTINGS, OVER, Action.CLOSE),
+    },
+)  # fmt: skip
+def test_a_node_is_opened_and_open_without_an_address_only_as_its_claim_says(
+    node: Node, claim: Claim | None, settings: AnycastIPSettings, order: Order, expected: Action
 ) -> None:
-    assert must_be_closed(Snapshot("u1", NODE, claim), NODE, settings) is expected
-
-
-@pytest.mark.parametrize(
-    ("order", "node", "expected"),
-    [
-        pytest.param(Order(tagged=True, exhausted=True), TAINTED, Action.OPEN_WITHOUT, id="refused"),
-        pytest.param(Order(tagged=True), TAINTED, Action.ALLOCATE, id="not for long, or not known yet"),
-        pytest.param(Order(tagged=True, exhausted=True), NODE, Action.ALLOCATE, id="open already"),
-        pytest.param(Order(exhausted=True), TAINTED, Action.TAG, id="another step comes first"),
-    ],
-)
-def test_only_a_tainted_node_is_opened_without_an_address(order: Order, node: Node, expected: Action) -> None:
-    assert plan(Snapshot("u1", node, CLAIM, order=order), RELEASE).action is expected
+    assert plan(Snapshot("u1", node, claim, order=order), settings).action is expected
 
 
 def test_the_command_shows_nodes_that_are_open_without_an_address() -> None:

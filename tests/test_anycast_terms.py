@@ -18,14 +18,14 @@ from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, UUID, Lab, a_node, an_address, plenty
 from tests.factories import NOW
+from tests.tables import table
 from tests.test_anycast_pool import idle, pool
 
 WIDE = {"nodeSelector": {"net": "wide"}, "bandwidth": 500}
-PACKAGED = {
-    "nodeSelector": {"net": "package"},
-    "internetChargeType": "BANDWIDTH_PACKAGE",
-    "bandwidthPackageID": "bwp-1",
-}
+NARROW = {"nodeSelector": {"net": "wide", "a": "b"}, "bandwidth": 7}
+PACKAGE = {"internetChargeType": "BANDWIDTH_PACKAGE", "bandwidthPackageID": "bwp-1"}
+PACKAGED = {"nodeSelector": {"net": "package"}, **PACKAGE}
+BY_TRAFFIC = {"nodeSelector": {"a": "b"}, "internetChargeType": "TRAFFIC_POSTPAID_BY_HOUR"}
 
 
 def with_entries(*entries: dict[str, Any], **fields: Any) -> AnycastIPSettings:
@@ -40,36 +40,25 @@ def node(*taints: Taint, annotations: dict[str, str] | None = None, **labels: st
     return a_node(*taints, annotations=annotations, labels={NEED_LABEL: "true", **labels})
 
 
-@pytest.mark.parametrize(
-    ("settings", "labels", "expected"),
-    [
-        pytest.param(SETTINGS, {"net": "wide"}, Terms(100), id="no entries"),
-        pytest.param(BOTH, {}, Terms(100), id="no entry selects it"),
-        pytest.param(BOTH, {"net": "wide"}, Terms(500), id="a bandwidth"),
-        pytest.param(BOTH, {"net": "package"}, Terms(100, "BANDWIDTH_PACKAGE", "bwp-1"), id="a package"),
-        pytest.param(
-            with_entries({"nodeSelector": {"net": "wide", "a": "b"}, "bandwidth": 7}, WIDE),
-            {"net": "wide", "a": "b"},
-            Terms(7),
-            id="the first one that selects it",
-        ),
-        pytest.param(
-            with_entries(
-                {"nodeSelector": {"a": "b"}, "internetChargeType": "TRAFFIC_POSTPAID_BY_HOUR"},
-                internetChargeType="BANDWIDTH_PACKAGE",
-                bandwidthPackageID="bwp-1",
-            ),
+@table(
+    "settings, labels, expected",
+    {
+        "no entries": (SETTINGS, {"net": "wide"}, Terms(100)),
+        "no entry selects it": (BOTH, {}, Terms(100)),
+        "a bandwidth": (BOTH, {"net": "wide"}, Terms(500)),
+        "a package": (BOTH, {"net": "package"}, Terms(100, "BANDWIDTH_PACKAGE", "bwp-1")),
+        "the first one that selects it": (with_entries(NARROW, WIDE), {"net": "wide", "a": "b"}, Terms(7)),
+        "another way to pay has not the package of all": (
+            with_entries(BY_TRAFFIC, **PACKAGE),
             {"a": "b"},
             Terms(100, "TRAFFIC_POSTPAID_BY_HOUR"),
-            id="another way to pay has not the package of all",
         ),
-        pytest.param(
-            with_entries(WIDE, internetChargeType="BANDWIDTH_PACKAGE", bandwidthPackageID="bwp-1"),
+        "what it does not set is as for all": (
+            with_entries(WIDE, **PACKAGE),
             {"net": "wide"},
             Terms(500, "BANDWIDTH_PACKAGE", "bwp-1"),
-            id="what it does not set is as for all",
         ),
-    ],
+    },
 )
 def test_the_labels_of_a_node_decide_about_its_terms(
     settings: AnycastIPSettings, labels: dict[str, str], expected: Terms
