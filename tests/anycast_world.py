@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from random import Random
 from typing import Any, TypeVar
 
@@ -122,12 +123,16 @@ def _verb(call: Asked) -> str:
 
 
 class Sender:
-    """The emulator without a socket; *before* and *after* each call may raise."""
+    """The emulator without a socket; *before* and *after* each call may raise.
+
+    *instead* has what is answered to an action with these parameters though nothing is done, if anything.
+    """
 
     def __init__(self, world: World) -> None:
-        self.world, self._dice = world, Random(7)  # noqa: S311 - dice, not secrets
+        self.world, self._dice, self._requests = world, Random(7), count()  # noqa: S311 - dice, not secrets
         self.before: Callable[[str], None] = lambda action: None
         self.after: Callable[[str], None] = lambda action: None
+        self.instead: Callable[[str, Mapping[str, Any]], object] = lambda action, params: None
 
     def use(self, world: World) -> None:
         """As with the keys of another account."""
@@ -153,18 +158,20 @@ class Sender:
         return decoded(body or envelope.failure(Fault(strike.kind, ""), "r"), 200, type, api.action)
 
     def _answer(self, api: Api, params: Mapping[str, object]) -> tuple[bytes, str]:
-        service = api.service
+        service, request = api.service, f"r{next(self._requests)}"
         try:
             policy.check_action(self.world, api.action)
             if code := self.world.knobs.errors.get(api.action):
                 raise Fault(code, "refused")
+            if found := self.instead(api.action, params):
+                return envelope.success(found, request), "OK"
             action = products.find(service.name, service.version, api.action, REGION)
             read = Request("POST", "/", "", {}, msgspec.json.encode(params)).read(action.params)
             with self.world.advanced():
                 policy.check_resources(self.world, api.action, read)
-                return envelope.success(action.run(self.world, read, REGION), "r"), "OK"
+                return envelope.success(action.run(self.world, read, REGION), request), "OK"
         except Fault as fault:
-            return envelope.failure(fault, "r"), fault.code
+            return envelope.failure(fault, request), fault.code
 
 
 Answer = Future[Any]

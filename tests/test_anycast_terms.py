@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from api.anycast_ip import HAS_ONE, LABEL, TAINT
 from controllers.anycast_ip.claim import Terms, claim_for, order_for, terms_for
 from controllers.anycast_ip.planner import bound_annotations, plan
 from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
-from dev.lab.cloud import envelope
 from dev.lab.cloud.envelope import Fault
 from kube.types import Node, Taint
 from settings import AnycastIPSettings
@@ -131,14 +131,12 @@ def test_a_refusal_delays_no_node_and_is_said() -> None:
 @pytest.mark.parametrize("restarted", [False, True])
 def test_terms_that_the_cloud_rejects_are_put_right_for_those_who_wait(restarted: bool) -> None:
     lab = lab_with(with_entries(PACKAGED))
-    answer = lab.sender._answer
 
-    def reject(api: Any, params: Any) -> tuple[bytes, str]:
+    def reject(action: str, params: Mapping[str, Any]) -> None:
         if params.get("BandwidthPackageId") == "bwp-1":
-            return envelope.failure(Fault("InvalidParameterValue.BandwidthPackageNotFound", ""), "r"), "X"
-        return answer(api, params)
+            raise Fault("InvalidParameterValue.BandwidthPackageNotFound", "")
 
-    lab.sender._answer = reject  # type: ignore[method-assign]
+    lab.sender.instead = reject
     lab.join(net="package")
     lab.run(lambda: lab.said() == ("False", "FailedAllocateAnycastIp"), 60, "rejected")
     lab.settings = with_entries({**PACKAGED, "bandwidthPackageID": "bwp-2"})
