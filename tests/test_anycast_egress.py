@@ -65,9 +65,7 @@ class EgressLab(Lab):
 
     kubelet: Kubelet
 
-    def __init__(
-        self, knobs: Knobs, settings_: AnycastIPSettings = SETTINGS, kubelet: Kubelet = honest
-    ) -> None:
+    def __init__(self, knobs: Knobs, settings_: AnycastIPSettings, kubelet: Kubelet = honest) -> None:
         self.kubelet, self.seen = kubelet, set[str]()
         super().__init__(knobs, settings_)
 

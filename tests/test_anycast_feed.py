@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -220,9 +220,9 @@ def test_those_who_wait_for_a_read_share_the_next_one() -> None:
 
 
 @contextmanager
-def served(world: World) -> Iterator[int]:
+def served(world: World, settings: Callable[[], Settings] = settings_of) -> Iterator[int]:
     """The port of a replica."""
-    server = serve(world.client, settings_of)
+    server = serve(world.client, settings)
     assert server
     with closing(server):
         yield server.server_address[1]
@@ -284,9 +284,7 @@ def test_it_listens_only_when_it_is_on() -> None:
 def test_a_list_that_is_switched_off_is_served_no_more() -> None:
     world, settings = World(), settings_of()
     world.write(ONE)
-    server = serve(world.client, lambda: settings)
-    assert server
-    with closing(server):
+    with served(world, lambda: settings) as port:
         settings = settings_of(allowList={"enabled": False, "configMap": NAME})
 
-        assert sent(server.server_address[1], "GET")[0] == 503
+        assert sent(port, "GET")[0] == 503

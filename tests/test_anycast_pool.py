@@ -295,8 +295,7 @@ def test_a_claim_that_arrives_after_its_writer_gave_up_is_known(idle_limit: int)
 def test_a_claim_that_arrives_from_the_leader_before_goes_when_the_pool_is_full(age: float) -> None:
     lab = lab_with(idle=2)
     lab.run(lambda: len(idle(lab)) == 2, 30, "spares")
-    spare = spare_for("late", lab.settings, NOW + timedelta(seconds=lab.clock() - age))
-    late = replace(spare, cluster=stored(lab)[0].cluster)
+    late = spare_for("late", lab.settings, NOW + timedelta(seconds=lab.clock() - age))
     lab.kube.place(
         "configmaps", {"metadata": {"name": name_of(late.uid), "labels": LABELS}, "data": data(late)}
     )
