@@ -24,7 +24,7 @@ _ALL = {
         "cli.explain.kinds:explain",
         "Explain why an object is treated as it is, and what would happen to it now.",
     ),
-    "simulate": ("cli.simulate.values:simulate", "Predict what a change would do."),
+    "simulate": ("cli.simulate:simulate", "Predict what a change would do."),
     "doctor": ("cli.doctor:doctor", "Diagnose the installation."),
     **{name: found for row in FEATURES for name, found in row.commands.items()},
     "dashboard": ("dashboard.command:dashboard", "Open a live dashboard in the browser."),

@@ -11,8 +11,8 @@ import click
 import yaml
 
 from cli.session import Command
-from cli.simulate.value_names import ORIGINALS
-from cli.simulate.values import leaves, put, values_of
+from cli.simulate import leaves, put, values_of
+from cli.value_names import ORIGINALS
 from settings.load import CAPO_HEADER, CAPO_MOVED
 
 Raw = Mapping[str, Any]

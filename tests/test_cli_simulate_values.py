@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.simulate.value_names import MAPS, NO_SETTINGS, ORIGINALS, SETTINGS
-from cli.simulate.values import outcome
+from cli.simulate import outcome
+from cli.value_names import MAPS, NO_SETTINGS, ORIGINALS, SETTINGS
 from dev.lab.install import merged
 from tests.charts import CHART, NAMESPACE, SETS, configurations, helm_needed
 

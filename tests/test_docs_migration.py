@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from api.ingress_daemonset import FINALIZER, NODE_LABEL, TO_BE_UPDATED
-from cli.simulate.value_names import ORIGINALS
+from cli.value_names import ORIGINALS
 from controllers.ingress_daemonset.health_checks import FOR
 from dev.lab.values_schema import REFUSED
 from tests import facts

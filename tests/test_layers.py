@@ -289,7 +289,7 @@ DECIDE = (
     "cli/installation.py",
     "cli/explain/matching.py",
     "cli/explain/prediction.py",
-    "cli/simulate/value_names.py",
+    "cli/value_names.py",
 )
 """What many commands decide by, and show."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from cli.simulate.value_names import COMPUTED, CONSTANT
+from cli.value_names import COMPUTED, CONSTANT
 from dev.lab.values_schema import SCHEMA, SETTINGS, SOURCE
 from tests import facts
 

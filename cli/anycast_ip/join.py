@@ -32,7 +32,7 @@ from cli.explain.prediction import Snapshot, creation_of, predict
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, pass_session
-from cli.simulate.values import Change, Effect
+from cli.simulate import Change, Effect
 from cloud.apis import ALLOCATE
 from controllers.anycast_ip.pool import in_line
 from kube.resources import DAEMON_SETS, NODES

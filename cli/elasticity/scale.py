@@ -19,7 +19,7 @@ from cli.output import Document, Part, Report, Table, count_of, title
 from cli.pods import Pod as Subject
 from cli.pods import Raw
 from cli.session import Command, Session, object_name, pass_session
-from cli.simulate.values import Change, Effect, judged
+from cli.simulate import Change, Effect, judged
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Kind

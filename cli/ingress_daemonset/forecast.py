@@ -19,7 +19,7 @@ from cli.ingress_daemonset.rollouts import restarted
 from cli.inventory import Inventory
 from cli.output import Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, object_name, pass_session
-from cli.simulate.values import Change, Effect
+from cli.simulate import Change, Effect
 from controllers.ingress_daemonset.children import LONG_AGO, Workload, Writes
 from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
 from controllers.ingress_daemonset.pacing import resolved

@@ -36,7 +36,7 @@ from cli.ip_reservation.reservations import address_of, counted, segments_if_any
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.pods import Pod, Raw, StoredPod, stored
 from cli.session import Command, Session, object_name, pass_session, selector_option
-from cli.simulate.values import Change, Effect, Released, judged
+from cli.simulate import Change, Effect, Released, judged
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from features import unregistered
 from kube.resources import NODES, PODS, Selection

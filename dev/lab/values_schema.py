@@ -10,7 +10,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import TypeAdapter
 
-from cli.simulate import value_names
+from cli import value_names
 from dev.lab import chart, values_comments
 from dev.lab.repository import ROOT
 from settings import Settings, values

@@ -24,7 +24,7 @@ from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, bad, count_of, title, warning
 from cli.pods import Pod
 from cli.session import Commands, Session, pass_session
-from cli.simulate.value_names import MAPS, NO_SETTINGS, ORIGINALS, SETTINGS
+from cli.value_names import MAPS, NO_SETTINGS, ORIGINALS, SETTINGS
 from features import FEATURES
 from kube.resources import NAMESPACES
 from kube.types import Namespace
