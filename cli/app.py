@@ -18,7 +18,7 @@ from features import FEATURES
 from kube.errors import KubeError
 from telemetry.program import VERSION
 
-_ALL = {
+COMMANDS = {
     "status": ("cli.status:status", "Show all features at a glance, problems first."),
     "explain": (
         "cli.explain.kinds:explain",
@@ -31,10 +31,8 @@ _ALL = {
     "convert-values": ("cli.convert_values:convert_values", "Convert the values of an original's chart."),
     "completion": ("cli.app:completion", "Print a completion script for your shell."),
 }
-COMMANDS = {name: reference for name, (reference, _) in _ALL.items()}
-"""Each sub-command's name, and where it is; a module is imported when its command is used."""
-SUMMARIES = {name: summary for name, (_, summary) in _ALL.items()}
-"""The first sentence of each one's help: to complete a name, a shell need not wait for the import of them all."""
+"""Where each sub-command is, and the first sentence of its help: a module is imported when its command is used, and not
+to list or complete the names."""
 
 NAME, VARIABLE = "drawbridge", "_DRAWBRIDGE_COMPLETE"
 KUBECTL = """\
@@ -53,17 +51,17 @@ class Application(click.Group):
         return list(COMMANDS)
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        found: click.Command | None = resolve_name(COMMANDS[name]) if name in COMMANDS else None
+        found: click.Command | None = resolve_name(COMMANDS[name][0]) if name in COMMANDS else None
         return found
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([*SUMMARIES.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         options = click.Command.shell_complete(self, context, incomplete)
-        names = (name for name in SUMMARIES if name.startswith(incomplete))
-        return [*(CompletionItem(name, help=SUMMARIES[name]) for name in names), *options]
+        names = (name for name in COMMANDS if name.startswith(incomplete))
+        return [*(CompletionItem(name, help=COMMANDS[name][1]) for name in names), *options]
 
     def invoke(self, context: click.Context) -> Any:
         try:

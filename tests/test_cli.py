@@ -20,7 +20,7 @@ import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
-from cli.app import COMMANDS, SUMMARIES, drawbridge
+from cli.app import COMMANDS, drawbridge
 from cli.cluster import Cluster
 from cli.errors import UNREADABLE, unreadable
 from cli.output import Document, Output, Part, Report, Table, bad, duration
@@ -148,7 +148,7 @@ def write(session: Session) -> None:
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("options", "write"):
-        monkeypatch.setitem(COMMANDS, name, f"{__name__}:{name}")  # type: ignore[arg-type]
+        monkeypatch.setitem(COMMANDS, name, (f"{__name__}:{name}", ""))
 
 
 def call(*arguments: str, answer: str | None = None) -> tuple[int, str]:
@@ -251,7 +251,7 @@ def test_names_are_completed_without_the_import_of_their_commands() -> None:
         check=True,
     ).stdout.splitlines()
 
-    expected = [("plain", name, SUMMARIES[name]) for name in ("status", "simulate")]
+    expected = [("plain", name, COMMANDS[name][1]) for name in ("status", "simulate")]
     assert [*zip(found[:-1:3], found[1:-1:3], found[2:-1:3], strict=True)] == expected
     assert found[-1] == ""
 

@@ -6,7 +6,7 @@ import re
 
 import click
 
-from cli.app import COMMANDS, SUMMARIES, drawbridge
+from cli.app import COMMANDS, drawbridge
 from dev.lab import cli_page
 from tests.pages import PAGES, sections
 
@@ -35,9 +35,10 @@ def test_each_command_has_a_help_of_one_line_first() -> None:
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
     context = click.Context(drawbridge)
-    made = {name: drawbridge.get_command(context, name) for name in COMMANDS}
-
-    assert {name: each.get_short_help_str(100) for name, each in made.items() if each} == SUMMARIES
+    for name, (_, summary) in COMMANDS.items():
+        made = drawbridge.get_command(context, name)
+        assert made
+        assert made.get_short_help_str(100) == summary
 
 
 def test_every_command_that_a_page_names_exists() -> None:

@@ -192,8 +192,8 @@ del os.fork, os.uname, signal.SIGKILL, socket.AF_UNIX, socket.TCP_KEEPIDLE
 socket.TCP_KEEPALIVE = 16  # macOS's name for it
 import pkgutil
 from cli.app import COMMANDS
-for each in COMMANDS.values():
-    pkgutil.resolve_name(each)
+for reference, _ in COMMANDS.values():
+    pkgutil.resolve_name(reference)
 import dev.lab.release.__main__
 """
 
