@@ -1,9 +1,9 @@
 """Sessions of the command on the fake API server: tests/data/cli. `python -m tests.cli_sessions` writes them again.
 
 A session begins with `# ` and its sentence. `% ` is a change of the world, and goes on over indented lines; `@-5m` in
-it is five minutes before NOW. `$ ` is a command, or a page of the dashboard, with the answer to its question after
-`<<<` and a filter of lines after `| grep`. Below are its lines, `> ` its writes, and its exit code unless that is 0:
-a command without `> ` has written nothing.
+it is five minutes before NOW. `$ ` is a command, or a page of the dashboard, or the press of a button there, with the
+answer to its question after `<<<` and a filter of lines after `| grep`. Below are its lines, `> ` its writes, and its
+exit code unless that is 0, or the status of the answer to the button: a command without `> ` has written nothing.
 """
 
 from __future__ import annotations
@@ -211,22 +211,22 @@ class World:
         """What the command prints, writes and ends with."""
         line, _, pattern = line.partition(" | grep ")
         command, _, answer = line.partition(" <<< ")
-        before = len(self._api.writes)
-        if command.startswith("page "):
-            return [
-                each
-                for each in Page(cli.cluster_of(self._api)).lines(command[5:])
-                if re.search(pattern, each)
-            ]
-        arguments = [self._placed(each) for each in shlex.split(command)]
-        result = cli.run(self._api, *arguments, answer=f"{answer}\n" if answer else None)
-        text = result.output.replace(f"{self._directory}/", "").rstrip("\n")
-        lines = [each.rstrip() for each in text.splitlines() if re.search(pattern, each)]
-        if arguments[0] != "doctor":  # which tries what it has random names for
-            lines += [
-                _written(each) for each in self._api.writes[before:] if "accessreviews" not in each.path
-            ]
-        return [*lines, f"[{result.exit_code}]"] if result.exit_code else lines
+        program, *arguments = (self._placed(each) for each in shlex.split(command))
+        before, ended = len(self._api.writes), ""
+        match program:
+            case "page":
+                lines = Page(cli.cluster_of(self._api)).lines(*arguments)
+            case "press":
+                *lines, ended = Page(cli.cluster_of(self._api)).press(*arguments)
+            case _:
+                result = cli.run(self._api, program, *arguments, answer=f"{answer}\n" if answer else None)
+                lines = result.output.replace(f"{self._directory}/", "").rstrip("\n").splitlines()
+                ended = f"[{result.exit_code}]" if result.exit_code else ""
+        writes = [each for each in self._api.writes[before:] if "accessreviews" not in each.path]
+        if program == "doctor":  # which tries what it has random names for
+            writes = []
+        found = [each.rstrip() for each in lines if re.search(pattern, each)]
+        return [*found, *map(_written, writes), *filter(None, [ended])]
 
     def _placed(self, argument: str) -> str:
         path = self._directory / argument

@@ -45,11 +45,13 @@ class Page:
 
     def lines(self, path: str) -> list[str]:
         """What is read on the page itself, with what its pictures say."""
-        main = self.text(path).partition("<main")[2].partition("</main>")[0].partition(">")[2]
-        main = re.sub(r'<[^<]*? aria-label="([^"]*)"[^<]*?>', r" [\1] ", main)
-        blocks = re.split(r"<(?:/?tr|/?p|/?h\d|/?li|/caption|/summary|/dt|/dd|/button|/text|br)\b.*?>", main)
-        texts = (" ".join(unescape(re.sub(r"<[^>]*>", " ", each)).split()) for each in blocks)
-        return [each for each in texts if each]
+        return _read(self.text(path))
+
+    def press(self, verb: str) -> list[str]:
+        """What is read after that button of edge/web; then the status of the answer, and where that leads."""
+        answer = self.change(verb)
+        leads_to = f" {answer.location}" if answer.location else ""
+        return [*_read(answer.text), f"[{answer.status_code}{leads_to}]"]
 
     def shown(self) -> str:
         """The stamp of the only rollout, as its forms have it."""
@@ -63,6 +65,14 @@ class Page:
 
     def send(self, path: str, origin: str = BASE, **form: str) -> TestResponse:
         return self.browser.post(path, base_url=BASE, data=form, headers={"Origin": origin})
+
+
+def _read(html: str) -> list[str]:
+    main = " ".join(html.split()).partition("<main")[2].partition("</main>")[0].partition(">")[2]
+    main = re.sub(r'<[^<]*? aria-label="([^"]*)"[^<]*?>', r" [\1] ", main)
+    blocks = re.split(r"<(?:/?tr|/?p|/?h\d|/?li|/caption|/summary|/dt|/dd|/button|/text|br)\b.*?>", main)
+    texts = (" ".join(unescape(re.sub(r"<[^>]*>", " ", each)).split()) for each in blocks)
+    return [each for each in texts if each]
 
 
 def mirror(world: World, api: FakeAPI) -> None:
