@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kubernetes.client import Configuration
 
-from certs.issue import new_leaf
+from certs.issue import Pair, new_leaf
 from cli.cluster import Cluster
 from cli.doctor import findings, needed
 from cli.installation import CONTROLLERS, WEBHOOK, Access
@@ -22,6 +22,7 @@ from settings import Settings
 from tests import cli, permissions
 from tests.factories import NOW
 from tests.misbehaving_server import resets, serving
+from tests.tables import table
 
 
 def verdicts(api: FakeAPI, check: str, **answers: Any) -> list[str]:
@@ -52,23 +53,6 @@ def test_a_dry_run_that_our_webhooks_mark_is_fine() -> None:
     assert {*verdicts(api, "webhook server from the API server")} == {"ok"}
 
 
-def test_the_webhook_of_kube_system_stands_in_for_no_other() -> None:
-    api = cli.installed()
-    [held] = api.list(cli.CONFIGURATIONS)
-    left = [each for each in held["webhooks"] if each["name"] == "ip-reservation-kube-system.drawbridge.io"]
-    api.put(cli.CONFIGURATIONS, held | {"webhooks": left})
-
-    assert verdicts(api, "webhook configurations") == ["wrong"]
-
-
-def test_webhook_servers_that_are_scaled_to_zero_are_missed() -> None:
-    api = cli.installed()
-    [held] = [each for each in api.list(cli.DEPLOYMENTS) if each["metadata"]["name"].endswith("webhook")]
-    api.put(cli.DEPLOYMENTS, held | {"spec": held["spec"] | {"replicas": 0}, "status": {}})
-
-    assert verdicts(api, "pods of Drawbridge") == ["wrong"]
-
-
 def test_a_webhook_without_a_ca_is_found_beside_one_that_has_it() -> None:
     api = cli.installed("elasticity")
     [held] = api.list(cli.resource("MutatingWebhookConfiguration"))
@@ -79,31 +63,32 @@ def test_a_webhook_without_a_ca_is_found_beside_one_that_has_it() -> None:
     assert verdicts(api, "certificates") == ["wrong"]
 
 
-def test_a_certificate_is_trusted_through_the_authorities_that_are_served_with_it() -> None:
-    times = NOW - timedelta(hours=1), NOW + timedelta(days=60)
-    between = new_leaf(cli.authority(), ["between"], [], *times)
-    served = new_leaf(between, [cli.HOST], [], *times).certificate
-    api = cli.installed()
-    [held] = api.list(cli.resource("Secret"))
-
-    for chain, verdict in ((served, "wrong"), (served + between.certificate, "ok")):
-        data = held["data"] | {"tls.crt": b64encode(chain).decode()}
-        api.put(cli.resource("Secret"), held | {"data": data})
-        assert {*verdicts(api, "certificates")} == {verdict}
+def leaf(name: str, authority: Pair | None = None) -> Pair:
+    return new_leaf(
+        authority or cli.authority(), [name], [], NOW - timedelta(hours=1), NOW + timedelta(days=60)
+    )
 
 
-@pytest.mark.parametrize(
-    ("name", "verdict"),
-    [(cli.HOST, "ok"), ("*.drawbridge.svc", "ok"), ("drawbridge-webhook.elsewhere.svc", "wrong")],
+BETWEEN = leaf("between")
+SIGNED_BETWEEN = leaf(cli.HOST, BETWEEN).certificate
+
+
+@table(
+    "chain, verdict",
+    {
+        "for the Service that is called": (leaf(cli.HOST).certificate, "ok"),
+        "for all Services of its namespace": (leaf("*.drawbridge.svc").certificate, "ok"),
+        "for a Service of another namespace": (leaf("drawbridge-webhook.elsewhere.svc").certificate, "wrong"),
+        "without the authority that signed it": (SIGNED_BETWEEN, "wrong"),
+        "with the authority that signed it": (SIGNED_BETWEEN + BETWEEN.certificate, "ok"),
+    },
 )
-def test_a_certificate_must_be_for_the_service_that_is_called(name: str, verdict: str) -> None:
+def test_the_serving_certificate_must_be_one_that_the_api_server_accepts(chain: bytes, verdict: str) -> None:
     api = cli.installed()
     [held] = api.list(cli.resource("Secret"))
-    leaf = new_leaf(cli.authority(), [name], [], NOW - timedelta(hours=1), NOW + timedelta(days=60))
-    data = held["data"] | {"tls.crt": b64encode(leaf.certificate).decode()}
-    api.put(cli.resource("Secret"), held | {"data": data})
+    api.put(cli.resource("Secret"), held | {"data": held["data"] | {"tls.crt": b64encode(chain).decode()}})
 
-    assert verdicts(api, "certificates") == [verdict]
+    assert {*verdicts(api, "certificates")} == {verdict}
 
 
 def test_dry_runs_are_made_in_a_namespace_whose_pods_are_placed() -> None:
@@ -245,23 +230,6 @@ def test_what_the_api_server_does_not_answer_hides_no_other_finding(
 
     assert [each["verdict"] for each in found if each["check"] == check] == [verdict]
     assert {each["check"] for each in found} == fine
-
-
-@pytest.mark.parametrize(
-    ("path", "check"),
-    [
-        ("/secrets/", "certificates"),
-        ("/leases/", "leader"),
-        ("/mutatingadmissionpolicies", "webhook configurations"),
-    ],
-)
-def test_what_the_user_may_not_read_is_not_called_fine(path: str, check: str) -> None:
-    refused = refusal(403, "Forbidden", "not for you")
-
-    found = findings_of(cli.installed(), lambda call: refused if path in call.path else cli.answered(call))
-
-    assert "skipped" in [each["verdict"] for each in found if each["check"] == "what is read"]
-    assert check not in {each["check"] for each in found}
 
 
 def test_an_answer_that_breaks_off_leaves_the_time_unread() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,13 +11,12 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from calico.segment import body
 from cli.errors import Failure
 from cli.output import FORMS, Document, Form, Output, Table, bad
 from dev.fake_api import FakeAPI, refusal
 from kube.resources import EVENTS
 from tests import cli
-from tests.factories import BEYOND_ALL_TIMES, NOW, raw_pod, record
+from tests.factories import BEYOND_ALL_TIMES, NOW, raw_pod
 
 EVIL = "\x1b[2J\x1b]0;x\x07\nnothing is wrong\u202egpj\x9b31m\u2028\x7f"
 SHOWN = r"\x1b[2J\x1b]0;x\x07\nnothing is wrong\u202egpj\x9b31m\u2028\x7f"
@@ -120,16 +118,3 @@ def test_errors_and_questions_are_printable(api: FakeAPI) -> None:
 
     api.fault = lambda call: refusal(403, "Forbidden", EVIL) if call.path.endswith("/nodes") else None
     assert SHOWN in cli.run(api, "addresses", "list").output
-
-
-def test_a_reservation_that_ends_after_all_times_is_listed_among_the_others(api: FakeAPI) -> None:
-    segment = body(
-        [record(pod="web-1", ended=datetime.max.replace(tzinfo=UTC)), record("10.0.0.2/32", pod="web-2")]
-    )
-    segment["metadata"] |= {"name": "segment", "labels": {"app.kubernetes.io/managed-by": "drawbridge"}}
-    api.put(cli.resource("IPReservation"), segment)
-
-    listed = cli.run(api, "reservations", "list", "-A").output
-    assert "web-1" in listed
-    assert "web-2" in listed
-    assert "1 for pods that are going" in cli.run(api, "status").output
