@@ -38,6 +38,8 @@ PATHS = {
         "ingressDaemonSet": ["/validate/ingressdaemonsets", "/validate/evictions/ingress-daemonset"]
     },
 }
+INSTALLED = ("ConfigMap", "Deployment", "Secret", "ServiceAccount", "ValidatingWebhookConfiguration")
+"""Kinds of the manifest that are there."""
 COUNTS = ("replicas", "updatedReplicas", "readyReplicas")
 METADATA = {"labels": {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/instance": "drawbridge"}}
 
@@ -67,11 +69,11 @@ def installed(*features: str, leads: bool = True, kinds: Sequence[Kind] = ()) ->
     """A healthy installation at NOW, with these features on besides IP reservation, and more *kinds* served."""
     api = FakeAPI(*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS, *kinds, now=lambda: NOW)
     api.ensure_namespace("default")
-    for raw in _manifest():
-        if resource := _RESOURCES.get(raw["kind"]):
-            api.put(resource, _prepared(raw, features))
+    for raw in copy.deepcopy(_manifest()):
+        if raw["kind"] in INSTALLED:
+            api.put(resource(raw["kind"]), _prepared(raw, features))
     if leads:
-        api.put(_RESOURCES["Lease"], lease(NOW))
+        api.put(resource("Lease"), lease(NOW))
     _register(api, features)
     return api
 
@@ -113,25 +115,16 @@ def answered(call: Request, date: str = "", forbidden: str = "$^") -> Reply | No
 
 def configure(api: FakeAPI, section: str, **fields: Any) -> None:
     """Change these settings of the installation."""
-    (held,) = [each for each in api.list(_RESOURCES["ConfigMap"]) if "config.yaml" in each.get("data", {})]
+    (held,) = [each for each in api.list(resource("ConfigMap")) if "config.yaml" in each.get("data", {})]
     document = yaml.safe_load(held["data"]["config.yaml"])
     document[section] |= fields
-    api.put(_RESOURCES["ConfigMap"], held | {"data": {"config.yaml": yaml.safe_dump(document)}})
+    api.put(resource("ConfigMap"), held | {"data": {"config.yaml": yaml.safe_dump(document)}})
 
 
 def lease(renewed: datetime) -> dict[str, Any]:
     spec = {"holderIdentity": "drawbridge-controllers-a", "leaseDurationSeconds": 15}
     times = dict.fromkeys(("acquireTime", "renewTime"), renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
     return {"metadata": {"name": "drawbridge", "namespace": "drawbridge"}, "spec": spec | times}
-
-
-_RESOURCES = {
-    each.kind: each.resource
-    for each in BUILT_IN
-    if each.kind
-    in ("ConfigMap", "Deployment", "Lease", "Secret", "ServiceAccount", "ValidatingWebhookConfiguration")
-}
-DEPLOYMENTS, CONFIGURATIONS = _RESOURCES["Deployment"], _RESOURCES["ValidatingWebhookConfiguration"]
 
 
 def _prepared(raw: dict[str, Any], features: tuple[str, ...]) -> dict[str, Any]:
@@ -154,12 +147,8 @@ def _prepared(raw: dict[str, Any], features: tuple[str, ...]) -> dict[str, Any]:
     return raw
 
 
-def _manifest() -> list[dict[str, Any]]:
-    return copy.deepcopy(_parsed())
-
-
 @cache
-def _parsed() -> list[dict[str, Any]]:
+def _manifest() -> list[dict[str, Any]]:
     return [raw for raw in yaml.safe_load_all(MANIFEST.read_text()) if raw]
 
 
