@@ -9,10 +9,12 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -52,6 +54,18 @@ def output(form: str) -> str:
     return file.getvalue()
 
 
+def reading(*answers: object) -> Callable[[], Any]:
+    """A function that returns or raises one after the other, and then is interrupted."""
+    following = iter((*answers, KeyboardInterrupt()))
+
+    def read() -> object:
+        if isinstance(answer := next(following), BaseException):
+            raise answer
+        return answer
+
+    return read
+
+
 def test_json_and_yaml_have_every_field() -> None:
     expected = {"podName": "redis-0", "since": "2026-01-02T03:04:05Z"}
 
@@ -59,15 +73,8 @@ def test_json_and_yaml_have_every_field() -> None:
 
 
 def test_a_value_that_is_watched_is_shown_when_it_changes_until_ctrl_c() -> None:
-    values = iter([ANSWER, ANSWER, Answer("redis-1")])
-
-    def read() -> Answer:
-        if (value := next(values, None)) is None:
-            raise KeyboardInterrupt
-        return value
-
     file = io.StringIO()
-    Output("json", file=file, clock=AT_ONCE).watch(read, parts)
+    Output("json", file=file, clock=AT_ONCE).watch(reading(ANSWER, ANSWER, Answer("redis-1")), parts)
 
     assert [line.strip() for line in file.getvalue().splitlines() if "podName" in line] == [
         '"podName": "redis-0",',
@@ -84,13 +91,7 @@ class Shown(Report, frozen=True):
 
 def test_what_is_watched_goes_on_when_the_api_server_was_away(capsys: pytest.CaptureFixture[str]) -> None:
     away = Unreachable("connection refused")
-    answers = iter([Shown("before"), away, away, Shown("after"), away, KeyboardInterrupt()])
-
-    def read() -> Shown:
-        if isinstance(answer := next(answers), Shown):
-            return answer
-        raise answer
-
+    read = reading(Shown("before"), away, away, Shown("after"), away)
     session = Session(Options(), lambda _: Cluster(FakeAPI().client()))
     session.output = Output(clock=AT_ONCE)
     with pytest.raises(SystemExit) as ended:
@@ -102,24 +103,17 @@ def test_what_is_watched_goes_on_when_the_api_server_was_away(capsys: pytest.Cap
 
 
 def test_what_was_never_read_is_not_watched() -> None:
-    def read() -> Shown:
-        raise Unreachable("connection refused")
+    session = Session(Options(), lambda _: Cluster(FakeAPI().client()))
 
     with pytest.raises(Unreachable):
-        Session(Options(), lambda _: Cluster(FakeAPI().client())).follow(read, watch=True)
+        session.follow(reading(Unreachable("connection refused")), watch=True)
 
 
 def test_on_a_terminal_ages_go_on_while_the_value_stays() -> None:
-    values, ages, file = iter([ANSWER, ANSWER]), iter(["0s", "1s"]), io.StringIO()
-
-    def read() -> Answer:
-        if (value := next(values, None)) is None:
-            raise KeyboardInterrupt
-        return value
-
+    ages, file = iter(["0s", "1s"]), io.StringIO()
     watched = Output(file=file, clock=AT_ONCE)
     watched._console = Console(file=file, force_terminal=True, color_system=None)
-    watched.watch(read, lambda _: [next(ages)])
+    watched.watch(reading(ANSWER, ANSWER), lambda _: [next(ages)])
 
     assert "1s" in file.getvalue()
 
