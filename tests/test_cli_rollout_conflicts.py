@@ -39,22 +39,6 @@ def cluster(verb: str) -> FakeAPI:
     return api
 
 
-def test_the_images_of_a_template_with_nothing_for_a_list_can_be_simulated() -> None:
-    """YAML may name a list and leave it empty, and the API server stores that null."""
-    api = cluster("promote")
-    (held,) = api.list(INGRESS_DAEMONSETS)
-    held["spec"]["template"]["spec"] |= {"initContainers": None}
-    api.put(INGRESS_DAEMONSETS, held)
-
-    assert (
-        "after the change to proxy:3"
-        in cli.run(api, "simulate", "rollout", *HERE, "--image", "proxy:3").output
-    )
-    held["spec"]["template"]["spec"]["containers"] = None
-    api.put(INGRESS_DAEMONSETS, held)
-    assert "no such container" in cli.run(api, "simulate", "rollout", *HERE, "--image", "proxy:3").output
-
-
 def meanwhile(api: FakeAPI, change: Callable[[Raw], None]) -> None:
     """Let *change* happen just before the patch."""
 
