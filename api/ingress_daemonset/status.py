@@ -71,14 +71,6 @@ class Degraded(StrEnum):
     AS_DESIRED = "AsDesired"
 
 
-CONDITIONS: dict[type[StrEnum], str] = {
-    Available: "Available",
-    Progressing: "Progressing",
-    Degraded: "Degraded",
-}
-"""The types of conditions, by the enumerations of their reasons."""
-
-
 class Result(StrEnum):
     """How a rollout ended."""
 
