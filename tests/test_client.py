@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,6 @@ from tests.misbehaving_server import (
     Answer,
     Asked,
     Handler,
-    Server,
     answers,
     breaks_off,
     ends,
@@ -300,17 +298,12 @@ def test_discovery_tells_what_is_served() -> None:
         assert not client.serves(Resource("projectcalico.org", "v3", "ipreservations"))
 
 
-def watch(server: Server, **changes: Any) -> Any:
-    selection = changes.pop("selection", Selection())
-    return server.client().watch(
-        PODS, selection, **{"resource_version": "5", "duration": 300, "read_timeout": 1.0} | changes
-    )
-
-
 def test_a_watch_yields_lines_however_they_are_cut() -> None:
     with (
         serving(lambda asked: streams([b'{"a"', b': 1}\n\n{"b": 2}\n{"c', b'": 3}\n'], ends)) as server,
-        watch(server) as lines,
+        server.client().watch(
+            PODS, Selection(), resource_version="5", duration=300, read_timeout=1.0
+        ) as lines,
     ):
         assert list(lines) == [b'{"a": 1}', b'{"b": 2}', b'{"c": 3}']
     assert server.asked[0].query == {

@@ -93,7 +93,7 @@ class Rollout(Report, frozen=True):
             )
 
 
-def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[str] = ()) -> Rollout:
+def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[str]) -> Rollout:
     """With *images*, ``[CONTAINER=]IMAGE`` each. Without any what is outdated now; if nothing is, a restart.
 
     KubeError; Failure for what cannot be simulated.
