@@ -278,10 +278,17 @@ class Detachment:
         return Target("Deployment", of.namespace, deployment_name(of.name, self.node.name))
 
     @cached_property
+    def node_target(self) -> Target:
+        return target("Node", self.node.metadata)
+
+    @cached_property
+    def owner_target(self) -> Target:
+        return target("IngressDaemonSet", self.resource.metadata)
+
+    @property
     def written(self) -> tuple[Target, ...]:
-        """What is written for it: its Deployment, its Node and its owner."""
-        owner = target("IngressDaemonSet", self.resource.metadata)
-        return self.target, target("Node", self.node.metadata), owner
+        """What is written for it."""
+        return self.target, self.node_target, self.owner_target
 
     @property
     def name(self) -> str:
@@ -364,15 +371,14 @@ class Detachment:
         if self.deployment_unmarked or self.node_unmarked:
             return None
         rolling, writes, ends = self.rolling, self.writes, [LONG_AGO]
-        on_node = target("Node", self.node.metadata)
         if (annotation := rolling.deployment_annotation) and (mark := self.deployment_mark):
             ends.append(after(writes.began(mark.at, self.target), annotation.grace_period_seconds))
         if mark := self.node_mark:
-            ends.append(after(writes.began(mark.at, on_node), rolling.node_grace_seconds))
+            ends.append(after(writes.began(mark.at, self.node_target), rolling.node_grace_seconds))
         if wanted := rolling.timestamp:
             if (detached_at := self.timestamp) is None:
                 return None
-            ends.append(after(writes.began(detached_at, on_node), wanted.grace_period_seconds))
+            ends.append(after(writes.began(detached_at, self.node_target), wanted.grace_period_seconds))
         return max(ends)
 
     @cached_property

@@ -33,7 +33,6 @@ from controllers.ingress_daemonset.children import (
     shares_ports,
     size_of,
     stops_all,
-    target,
 )
 from controllers.ingress_daemonset.detachment import (
     Changes,
@@ -75,14 +74,14 @@ class NodeRollout(Detachment):
     @cached_property
     def uncertain(self) -> bool:
         """Whether a write to its Deployment or its Node may still arrive."""
-        return not self.writes.uncertain.isdisjoint(self.written[:2])
+        return not self.writes.uncertain.isdisjoint((self.target, self.node_target))
 
     @cached_property
     def refusal(self) -> str | None:
         """Why the API server refuses what its update needs; None while it does not."""
         if not self.outdated:
             return None
-        return self.writes.refusal(self.target) or self.writes.refusal(target("Node", self.node.metadata))
+        return self.writes.refusal(self.target) or self.writes.refusal(self.node_target)
 
     @cached_property
     def absent(self) -> bool:
@@ -598,7 +597,7 @@ def _should_detach(rollout: NodeRollout, clearance: Clearance) -> bool:
 def _is_over(rollout: NodeRollout, clearance: Clearance) -> bool:
     """Whether the node is to be attached; one that waits is given back, unless its pods were touched."""
     # The status says that its pods may be evicted, or a write of that may still arrive: until withdrawn, it stays.
-    if rollout.draining or rollout.evictable or rollout.written[2] in rollout.writes.uncertain:
+    if rollout.draining or rollout.evictable or rollout.owner_target in rollout.writes.uncertain:
         return False
     if rollout.returns and rollout.outdated and not clearance.begun:
         return True
