@@ -20,7 +20,7 @@ from cli.ingress_daemonset.command import write as write_change
 from cli.ingress_daemonset.rollouts import Patch, Rollout, StoredResource, pause, promote, rollout_of
 from cli.inventory import Inventory
 from cli.output import Document
-from controllers.ingress_daemonset.children import Workload, Writes
+from controllers.ingress_daemonset.children import Workload
 from controllers.ingress_daemonset.nodes import NodeRollout, why
 from controllers.ingress_daemonset.pacing import resolved
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of
@@ -116,7 +116,7 @@ def read(inventory: Inventory) -> RolloutsPage:
                 raise ValueError(f"{failed.reason}: they return to the former template")
         except (msgspec.ValidationError, ValueError) as error:
             return RolloutView(rollout, None, str(error))
-        snapshot = Snapshot(resource, followed, children, inventory.now(), Writes(), {})
+        snapshot = Snapshot(resource, followed, children, inventory.now())
         return RolloutView(rollout, _nodes(snapshot, rollout))
 
     views = map(view, stored_resources)

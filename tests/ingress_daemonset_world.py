@@ -151,10 +151,8 @@ class World:
         given, rollback = resolved(given, children["ControllerRevision"])
         self._measure()
         checkers = plan_health_checkers(given, children, CHECKER)
-        found = Snapshot(
-            given, nodes, children["Deployment"], self.now, writes, readings, rollback, self.measured
-        )
-        return replace(found, checkers=checkers, recorded=recorded)
+        found = Snapshot(given, nodes, children["Deployment"], self.now, writes, readings)
+        return replace(found, rollback=rollback, measured=self.measured, checkers=checkers, recorded=recorded)
 
     def _measure(self) -> None:
         """As the last plan asked for it, when that is due."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controllers.ingress_daemonset.children import Target, Writes
+from controllers.ingress_daemonset.children import Target
 from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import Pace
@@ -320,7 +320,7 @@ def test_a_forecast_has_waves_and_the_grace_at_load_balancers() -> None:
     here = in_waves({"n1": "b", "n2": "a"}, pause=60)
     nodes, deployments = here.cache.list("Node"), here.cache.in_namespace("Deployment", "edge")
     resource = here.cache.get(Target("IngressDaemonSet", "edge", "web"))
-    found = forecast(Snapshot(resource, nodes, deployments, here.now(), Writes(), {}), Pace(5))
+    found = forecast(Snapshot(resource, nodes, deployments, here.now()), Pace(5))
 
     first, second = found.steps
     assert (first.node, second.node) == ("n2", "n1")

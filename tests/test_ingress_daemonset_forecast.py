@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import EXCLUDED
-from controllers.ingress_daemonset.children import STUCK, Kind, Writes
+from controllers.ingress_daemonset.children import STUCK, Kind
 from controllers.ingress_daemonset.detachment import deployment_mark_of
 from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
 from controllers.ingress_daemonset.object_cache import RESOURCES
@@ -51,7 +51,7 @@ def outdated(*names: str, troubles: Mapping[str, Raw] | None = None, **spec: Any
 def snapshot_of(here: Leader) -> Snapshot:
     resource = next(iter(here.cache.list("IngressDaemonSet")))
     deployments = here.cache.in_namespace("Deployment", "edge")
-    return Snapshot(resource, here.cache.list("Node"), deployments, here.now(), Writes(), {})
+    return Snapshot(resource, here.cache.list("Node"), deployments, here.now())
 
 
 def foreseen(here: Leader, pods: float = PODS) -> Forecast:

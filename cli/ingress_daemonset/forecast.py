@@ -20,7 +20,7 @@ from cli.inventory import Inventory
 from cli.output import Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, object_name, pass_session
 from cli.simulate import Change, Effect
-from controllers.ingress_daemonset.children import LONG_AGO, Workload, Writes
+from controllers.ingress_daemonset.children import LONG_AGO, Workload
 from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
 from controllers.ingress_daemonset.pacing import resolved
 from controllers.ingress_daemonset.rollout import Snapshot
@@ -106,7 +106,7 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
     def snapshot_of(raw: Raw) -> Snapshot:
         """Not paused: what is paused has nothing to foresee."""
         resource = readable_or_failure({**raw, "spec": {**raw["spec"], "paused": False}})
-        return Snapshot(resource, nodes, deployments, now, Writes(), {})
+        return Snapshot(resource, nodes, deployments, now)
 
     what = f"after the change to {', '.join(images)}" if images else "as it is under way"
     snapshot = snapshot_of(with_images(stored, images) if images else stored)

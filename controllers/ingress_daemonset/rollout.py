@@ -67,8 +67,8 @@ class Snapshot:
     nodes: Sequence[FollowedNode]
     deployments: Sequence[Workload]
     now: datetime
-    writes: Writes
-    readings: Readings
+    writes: Writes = field(default_factory=Writes)
+    readings: Readings = field(default_factory=dict)
     rollback: Rollback = field(default_factory=Rollback)
     measured: Measurement | None = None
     """The last answer to the query of the last plan."""
