@@ -239,7 +239,7 @@ class Leader:
         stop, clock, reporter = threading.Event(), Clock(self.now, self.clock), Reporter(self.recorder)  # type: ignore[arg-type]
         client = api.fenced(self._check, math.inf)
         context = Context(client, Informers(api), self.recorder, self._check, stop)  # type: ignore[arg-type]
-        self.cache = ObjectCache(client, api.informers, self.clock, backends=self.backends)
+        self.cache = ObjectCache(client, api.informers, self.clock)
         writer = Writer(context, self.cache, RetryState(clock), reporter, lambda work: work())
         self.announced: Announcements = {}
         """By MetalLB."""
@@ -250,6 +250,7 @@ class Leader:
             Reader(_run, stop, self.read, lambda _: PERIOD, self.clock),
             Reader(_run, stop, lambda _: self.announced, lambda _: PERIOD, self.clock),
             Reader(_run, stop, measuring, lambda query: query.interval, self.clock),
+            self.backends,
         )
         self.reconciler = Reconciler(self.cache, writer, readers, reporter, lambda: self.settings, clock)
 

@@ -81,7 +81,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         return
     known = LoadBalancerCache(lambda: settings().ingress_daemonset.clb)
     informers = informers_of(context.informers)
-    cache = ObjectCache(client, informers, backends=known.of)
+    cache = ObjectCache(client, informers)
     if not context.wait_synced(*informers.values()):
         return
     reporter = Reporter(context.recorder)
@@ -101,6 +101,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
             Reader(submit_read, context.stop, read, lambda _: PERIOD),
             Reader(submit_read, context.stop, partial(announcements, client), lambda _: PERIOD),
             Reader(submit_query, context.stop, measuring, lambda query: query.interval),
+            known.of,
         )
         reconciler = Reconciler(cache, writer, readers, reporter, ours, CLOCK)
         main = Controller(WorkQueue("ingress_daemonset", pauses=PAUSES), reconciler.reconcile)
@@ -294,10 +295,9 @@ class Reconciler:
         settings = self._settings()
         if not settings.enabled:
             resource = suspended(resource)  # this process may be the last one that attaches nodes
-        backends = cache.backends(resource, [each.name for each in nodes])
         checkers = plan_health_checkers(resource, children, settings.health_checker)
-        first = Snapshot(resource, nodes, deployments, now, writes, {}, rollback, recorded=recorded)
-        return replace(first, backends=backends, checkers=checkers)
+        found = Snapshot(resource, nodes, deployments, now, writes)
+        return replace(found, rollback=rollback, checkers=checkers, recorded=recorded)
 
     def _explain(self, resource: IngressDaemonSet, each: Altered) -> Alteration | None:
         """From its managed fields, which are read only for this: they are most of an object. None on failure."""

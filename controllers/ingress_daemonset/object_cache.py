@@ -113,8 +113,7 @@ class ObjectCache:
     """Safe to use from any thread.
 
     No informer follows an object without the label of its kind, such as one that others created under a name of ours.
-    It is known as it was last read, at a time on *clock*. *backends* are what load balancers have of the nodes with
-    these names.
+    It is known as it was last read, at a time on *clock*.
     """
 
     def __init__(
@@ -122,10 +121,8 @@ class ObjectCache:
         client: Client,
         informers: Mapping[Kind, Informer[Any]],
         clock: Callable[[], float] = time.monotonic,
-        backends: Callable[[IngressDaemonSet, Sequence[str]], BackendsByNode] = lambda *_: {},
     ) -> None:
         self.client, self.informers, self._clock = client, informers, clock
-        self.backends = backends
         self._unlabelled: dict[Target, tuple[Any, float]] = {}
         self._lock = threading.Lock()
         self._handlers: dict[Kind, list[Callable[[Any | None, Any | None], None]]] = {}

@@ -19,7 +19,7 @@ import msgspec
 from prometheus_client import Counter
 
 from api.health_checks import STATE_PATH, State
-from api.ingress_daemonset.types import OFF
+from api.ingress_daemonset.types import OFF, IngressDaemonSet
 from controllers.controller import Clock
 from controllers.executor import Submit
 from controllers.ingress_daemonset.children import LONG_AGO
@@ -250,24 +250,27 @@ def questions_of(planned: Plan) -> Questions:
 
 @dataclass(frozen=True)
 class Readers:
-    """What answers later, and is not waited for."""
+    """What answers later, and is not waited for; *backends* are what load balancers have of nodes, by their names."""
 
     checkers: Reader[Checker, Reading]
     announcements: Reader[str, Announcements]
     metrics: Reader[Query, Measurement]
+    backends: Callable[[IngressDaemonSet, Sequence[str]], BackendsByNode]
 
     def answered(self, snapshot: Snapshot, asked: Questions) -> tuple[Snapshot, float | None]:
         """*snapshot* with the last answers; seconds until there may be others, None where nothing is *asked*."""
         readings, next_reading = self.checkers.latest(asked.checkers)
         announced, next_announcement = self.announcements.latest(asked.announcements)
         measured, next_measurement = self.metrics.latest(asked.queries)
+        resource, nodes = snapshot.resource, snapshot.nodes
+        backends = self.backends(resource, [each.name for each in nodes])
         # Also of nodes that it was not asked about yet: none is released before that.
-        follows = snapshot.resource.spec.update_strategy.rolling_update.labels_node
-        names = [each.name for each in snapshot.nodes if follows and each.excluded]
+        follows = resource.spec.update_strategy.rolling_update.labels_node
+        excluded = [each.name for each in nodes if follows and each.excluded]
         found = replace(
             snapshot,
             readings=by_node(readings),
-            backends=with_announcements(snapshot.backends, names, announced.get(METALLB)),
+            backends=with_announcements(backends, excluded, announced.get(METALLB)),
             measured=next(iter(measured.values()), None),
         )
         dues = (next_reading, next_announcement, next_measurement)
