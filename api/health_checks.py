@@ -33,7 +33,6 @@ STATE_PATH = "/state"
 READY_PATH = "/ready"
 """Where the kubelet asks whether it has seen its Deployment; only then is the next health checker updated."""
 
-DEFAULT_ANNOTATION = "ingressdaemonsets.mumoshu.github.com/to-be-updated"
 SCHEDULED = "drawbridge.io/update-scheduled"
 """On a Deployment: the detachment for which it has the other annotation."""
 DEFAULT_BOUND = 30

@@ -9,11 +9,10 @@ import structlog
 from prometheus_client import Gauge
 
 from api.health_checks import FAIL, SCHEDULED, State
+from api.ingress_daemonset import KIND
 from healthchecker.config import Config
 from kube.types import ObjectMeta, Value
 from runtime import time
-
-KIND = "IngressDaemonSet"
 
 
 class DeploymentSpec(Value, frozen=True):

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from api import health_checks as names
 from api.health_checks import DEFAULT_BOUND, LONGEST_BOUND, SHORTEST_BOUND, deployment_name
+from api.ingress_daemonset import TO_BE_UPDATED
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
 LISTS = {names.CONNECTION_PORTS: ",", names.CONNECTION_METRIC: " "}
@@ -40,7 +41,7 @@ class Config(msgspec.Struct, frozen=True):
     node: str = msgspec.field(name=names.NODE)
     ingress_daemonset: str = msgspec.field(name=names.INGRESS_DAEMONSET)
     port: Port = msgspec.field(name=names.PORT)
-    annotation: str = msgspec.field(name=names.ANNOTATION, default=names.DEFAULT_ANNOTATION)
+    annotation: str = msgspec.field(name=names.ANNOTATION, default=TO_BE_UPDATED)
     bound: Annotated[int, Meta(ge=SHORTEST_BOUND, le=LONGEST_BOUND)] = msgspec.field(
         name=names.BOUND, default=DEFAULT_BOUND
     )

@@ -14,9 +14,8 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge
 
-from api import ingress_daemonset
-from api.health_checks import DEFAULT_ANNOTATION, FAIL, SCHEDULED, State, deployment_name
-from healthchecker import checker
+from api.health_checks import FAIL, SCHEDULED, State, deployment_name
+from api.ingress_daemonset import TO_BE_UPDATED
 from healthchecker.__main__ import serve
 from healthchecker.checker import Checker, Deployment, DeploymentSpec, DeploymentStatus, fault_of
 from healthchecker.config import Config, ConfigError, Endpoint
@@ -49,7 +48,7 @@ FAULTS = {
     "another annotation": (deployment(annotations={"a": "b"}), None),
     "no Deployment": (None, "Deployment nginx-node-1 does not exist"),
     "one is missing": (deployment(available=1), "1 of 2 replicas of Deployment nginx-node-1"),
-    "update scheduled": (deployment(annotations={DEFAULT_ANNOTATION: "true"}), "is about to be updated"),
+    "update scheduled": (deployment(annotations={TO_BE_UPDATED: "true"}), "is about to be updated"),
     "being deleted": (deployment(deletion_timestamp=NOW), "is being deleted"),
     "without an owner": (deployment(owner_references=()), "does not belong to IngressDaemonSet nginx"),
     "of another one": (deployment(owner_references=(OTHERS,)), "does not belong to IngressDaemonSet nginx"),
@@ -67,7 +66,7 @@ def test_the_annotation_is_the_configured_one() -> None:
     config = Config("edge", "node-1", "nginx", 10080, annotation="example.com/soon")
 
     assert "example.com/soon" in str(fault_of(deployment(annotations={"example.com/soon": "x"}), config))
-    assert fault_of(deployment(annotations={DEFAULT_ANNOTATION: "x"}), config) is None
+    assert fault_of(deployment(annotations={TO_BE_UPDATED: "x"}), config) is None
 
 
 def test_what_was_not_seen_yet_gets_no_traffic() -> None:
@@ -115,7 +114,7 @@ def test_news_that_there_is_none_prolong_the_sight_but_do_not_begin_it() -> None
 
 
 def scheduled(mark: str = "first", **metadata: Any) -> Deployment:
-    annotations = {DEFAULT_ANNOTATION: "", SCHEDULED: mark}
+    annotations = {TO_BE_UPDATED: "", SCHEDULED: mark}
     return deployment(annotations=annotations, uid="u1", generation=3, **metadata)
 
 
@@ -258,8 +257,3 @@ def test_the_program_carries_none_of_the_big_libraries() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
-
-
-def test_the_words_are_those_of_admission_and_the_controllers() -> None:
-    assert DEFAULT_ANNOTATION == ingress_daemonset.TO_BE_UPDATED
-    assert checker.KIND == ingress_daemonset.KIND

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from api import health_checks
 from api.health_checks import deployment_name
+from api.ingress_daemonset import TO_BE_UPDATED
 from api.ingress_daemonset.template import template_of, tolerations
 from api.ingress_daemonset.types import IngressDaemonSet, is_some
 from controllers.ingress_daemonset.children import (
@@ -139,7 +140,7 @@ def _environment(resource: IngressDaemonSet, port: int) -> list[dict[str, Any]]:
     said = {
         health_checks.INGRESS_DAEMONSET: resource.metadata.name,
         health_checks.PORT: str(port),
-        health_checks.ANNOTATION: annotation.key if annotation else health_checks.DEFAULT_ANNOTATION,
+        health_checks.ANNOTATION: annotation.key if annotation else TO_BE_UPDATED,
         health_checks.ON_OUTAGE: checker.on_api_server_outage,
         health_checks.BOUND: str(checker.outage_tolerance_seconds),
     }
