@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 from msgspec.structs import replace
-from prometheus_client import REGISTRY, CollectorRegistry, Counter
+from prometheus_client import Counter
 
 from api.health_checks import METRICS_PATH, PATHS, READY_PATH, STATE_PATH, State
 from healthchecker.checker import Checker, export_metrics
@@ -28,9 +28,7 @@ from telemetry.server import Request, Response, Server, text
 ANSWERS = Counter("drawbridge_healthchecker_answers", "Answers to load balancers.", ["status"])
 
 
-def serve(
-    check: Check, state: Callable[[], State], address: tuple[str, int], registry: CollectorRegistry = REGISTRY
-) -> Server:
+def serve(check: Check, state: Callable[[], State], address: tuple[str, int]) -> Server:
     """Serve until `close`. OSError when the port is taken."""
 
     def respond(request: Request) -> Response:
@@ -39,7 +37,7 @@ def serve(
             ANSWERS.labels(str(response.status)).inc()
             return response
         if request.path == METRICS_PATH:
-            return metrics(request, registry)
+            return metrics(request)
         if request.path == STATE_PATH:
             return Response(200, msgspec.json.encode(state()), {"Content-Type": "application/json"})
         if request.path == READY_PATH:

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from prometheus_client import CollectorRegistry, Gauge
 
 from api.health_checks import FAIL, SCHEDULED, State, deployment_name
 from api.ingress_daemonset import TO_BE_UPDATED
@@ -200,11 +199,9 @@ def ask(
     path: str, problem: str | None = None, method: str = "GET", seen: float | None = None
 ) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body."""
-    registry = CollectorRegistry()
-    Gauge("some", "thing", registry=registry).set(7)
     state = State(503, problem or "", seen_seconds_ago=seen)
     with (
-        closing(serve(lambda: problem, lambda: state, ("127.0.0.1", 0), registry)) as server,
+        closing(serve(lambda: problem, lambda: state, ("127.0.0.1", 0))) as server,
         closing(http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=30)) as connection,
     ):
         connection.request(method, path)

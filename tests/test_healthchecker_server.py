@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -103,13 +103,6 @@ def watching(client: Client, config: Config = CONFIG) -> Iterator[tuple[Checker,
     finally:
         stop.set()
         client.close()
-
-
-@contextmanager
-def answering(check: Callable[[], str | None]) -> Iterator[int]:
-    """The port of a server for load balancers."""
-    with closing(serve(check, State, ("127.0.0.1", 0))) as server:
-        yield server.server_address[1]
 
 
 def asked(port: int, path: str = "/healthz") -> tuple[int, str]:
@@ -252,7 +245,8 @@ def test_an_answer_is_counted_before_it_is_sent() -> None:
     def counted() -> float:
         return sample("drawbridge_healthchecker_answers_total", status="200")
 
-    with answering(lambda: None) as port:
+    with closing(serve(lambda: None, State, ("127.0.0.1", 0))) as server:
+        port = server.server_address[1]
         for expected in range(1 + int(counted()), 51 + int(counted())):
             assert asked(port) == (200, "ok\n")
             assert counted() == expected
