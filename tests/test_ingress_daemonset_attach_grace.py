@@ -9,6 +9,7 @@ import pytest
 
 from api.health_checks import SCHEDULED, State
 from api.ingress_daemonset import TO_BE_UPDATED
+from kube.types import rfc3339
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
 
 GRACE = 30
@@ -43,7 +44,7 @@ def test_the_next_node_is_detached_when_the_grace_of_the_attached_one_is_over() 
     assert TO_BE_UPDATED not in here.annotations_on("n1")
     assert here.plan().actions == ()
     assert here.plan().requeue_at == begin + timedelta(seconds=GRACE)
-    until = f"{begin + timedelta(seconds=GRACE):%Y-%m-%dT%H:%M:%SZ}"
+    until = rfc3339(begin + timedelta(seconds=GRACE))
     said = f"it is attached; the load balancer has until {until} to send traffic"
     assert here.waiting()["n1"]["phase"] == "Attaching"
     assert here.waiting()["n1"]["reason"] == said

@@ -10,6 +10,7 @@ import pytest
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from controllers.ingress_daemonset.children import Change, Target, Writes
+from kube.types import rfc3339
 from tests.ingress_daemonset_leader import KEY, settled
 from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import DETACHED, UID, World, raw_resource
@@ -30,8 +31,7 @@ def world(*nodes: str, limit: int = 1, spec: dict[str, Any] | None = None, **rol
 
 def request(where: World, node: str = "n1") -> None:
     """As the webhook does for an eviction."""
-    at = where.now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    where.raw.setdefault("status", {}).setdefault(DRAIN_REQUESTS, {})[node] = at
+    where.raw.setdefault("status", {}).setdefault(DRAIN_REQUESTS, {})[node] = rfc3339(where.now)
 
 
 def handed(where: World, part: str = EVICTABLE_NODES) -> set[str]:
@@ -468,7 +468,7 @@ def test_a_request_counts_from_when_it_is_seen_whatever_the_clock_of_the_webhook
 ) -> None:
     """One that was cleared at once would be made again and again, and no eviction would ever pass."""
     here = settled(*NODES, rolling={"maxUnavailableNodes": 1})
-    asked = f"{here.now() - timedelta(seconds=behind):%Y-%m-%dT%H:%M:%SZ}"
+    asked = rfc3339(here.now() - timedelta(seconds=behind))
     here.api.change("IngressDaemonSet", KEY, {"status": {DRAIN_REQUESTS: {"n1": asked}}})
 
     here.looks(HELD - 5)

@@ -11,6 +11,7 @@ from controllers.ingress_daemonset.children import Target
 from controllers.ingress_daemonset.controller import STATUS_PERIOD
 from kube.errors import KubeError
 from kube.resources import PODS
+from kube.types import rfc3339
 from settings import IngressDaemonSetSettings
 from tests.ingress_daemonset import eviction_on, pod_on
 from tests.ingress_daemonset_leader import Leader, with_nodes
@@ -91,7 +92,7 @@ def test_a_request_that_comes_between_a_look_and_its_write_is_not_lost() -> None
     webhook = here.api.fake.client("webhook")
     lookup = ClusterLookup(webhook, lambda: 0.0)
     [resource] = lookup.ingress_daemonsets("edge", "web", deadline=9)
-    again, late = f"{here.leader.now():%Y-%m-%dT%H:%M:%SZ}", list[str]()
+    again, late = rfc3339(here.leader.now()), list[str]()
 
     def between(verb: str, kind: str, name: str) -> str:
         if verb == "status" and not late:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from api.ingress_daemonset import PROMOTE, UPDATE_NOW
+from kube.types import rfc3339
 from tests.factories import NOW
 from tests.ingress_daemonset_rolling import NODES, Rolling, at
 
@@ -45,7 +46,7 @@ def test_no_node_begins_before_the_window_opens() -> None:
     here = begun()
     here.turn()
     assert here.reason == "WaitingForWindow"
-    assert f"the window opens at {opens(2):%Y-%m-%dT%H:%M:%SZ}" in here.message
+    assert f"the window opens at {rfc3339(opens(2))}" in here.message
     assert at(here.rollout["windowOpensAt"]) == opens(2)
     assert here.world.plan().requeue_at == opens(2)
 

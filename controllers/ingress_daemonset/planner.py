@@ -21,7 +21,7 @@ from controllers.ingress_daemonset.nodes import (
 from controllers.ingress_daemonset.pacing import Query, suspended
 from controllers.ingress_daemonset.rollout import Rollout, Snapshot
 from controllers.ingress_daemonset.status import Unconfirmed, Undrained, status_of, unconfirmed, undrained
-from kube.types import after
+from kube.types import after, rfc3339
 from settings.windows import closes_at
 
 Step = tuple[Action, ...]
@@ -131,8 +131,7 @@ def _drains(rollout: Rollout) -> Iterable[Action]:
         wanted |= {
             name for name in requests.keys() - ended if name not in detachable or times_out_at(name) <= now
         }
-    moment = f"{now:%Y-%m-%dT%H:%M:%SZ}"
-    added = dict.fromkeys(sorted(wanted - evictable.keys()), moment)
+    added = dict.fromkeys(sorted(wanted - evictable.keys()), rfc3339(now))
     status = {
         DRAIN_REQUESTS: dict.fromkeys(sorted(ended)),
         EVICTABLE_NODES: dict.fromkeys(sorted(evictable.keys() - wanted)) | added,

@@ -14,7 +14,7 @@ from api.health_checks import deployment_name
 from api.ingress_daemonset import EVICTIONS_PATH, NAME, NODE_LABEL
 from api.ingress_daemonset.types import IngressDaemonSet, suspended_until, time_of
 from kube.errors import KubeError, NotFound
-from kube.types import Pod
+from kube.types import Pod, rfc3339
 from settings import IngressDaemonSetSettings
 from webhook.admission import Decision, Request, allow, deny, is_dry_run
 
@@ -76,8 +76,7 @@ class EvictionWebhook:
             if found.has_timed_out(now):
                 return _allowed(f"{pod} is evicted though its node is not known to be detached")
             if found.requested_at is None and not is_dry_run(request):
-                at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
-                self._cluster.request_drain(found.resource, found.node, at, deadline=deadline)
+                self._cluster.request_drain(found.resource, found.node, rfc3339(now), deadline=deadline)
         except KubeError as error:
             return _allowed(f"{pod} is evicted though its node may be attached: {error}")
         return _denied(pod, found)
