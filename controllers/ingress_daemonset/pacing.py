@@ -56,7 +56,6 @@ class Failures:
     deadline after it, and the template does not become that of all nodes meanwhile.
     """
 
-    digest: str = ""
     nodes: Mapping[str, NodeFailure] = field(default_factory=dict)
     deadline: timedelta = timedelta()
 
@@ -88,7 +87,7 @@ def failures_of(
         failures = {name: failures[name] for name in stored_first[:MOST_FAILURES]}
     if resource.spec.paused:
         failures = {name: NodeFailure(each.reason, None, each.well_since) for name, each in failures.items()}
-    return Failures(version.all, failures, deadline)
+    return Failures(failures, deadline)
 
 
 def halting(rollouts: Iterable[NodeRollout], failures: Failures, now: datetime) -> dict[str, str]:

@@ -226,8 +226,9 @@ class Rollout:
         if self.window and not closes_at(self.window, self.now):
             self.closed = ClosedWindow(self.window, self.version.is_current, opens_at(self.window, self.now))
         self.returns = self.version.is_current and any(node.drift is Drift.OUTDATED for node in self.nodes)
-        known = None if self.returns else failures_of(resource, self.version, self.nodes, self.now)
-        self.failures = known or Failures()
+        self.failures = Failures()
+        if not self.returns:
+            self.failures = failures_of(resource, self.version, self.nodes, self.now)
         self.halting = halting(self.nodes, self.failures, self.now)
         """The nodes because of which it halts, and what is wrong."""
         self._halts = bool(self.halting) and not self.returns

@@ -196,7 +196,7 @@ def _overview(rollout: Rollout, progressing: str) -> Status:
         current_revision=version.revision if is_done else stored.current_revision,
         current_digest=version.template if is_done else stored.current_digest,
         history=history,
-        failures=FailuresStatus(rollout.failures.digest, dict(failing)) if failing else None,
+        failures=FailuresStatus(version.all, dict(failing)) if failing else None,
     )
     if not (is_done or version.is_current):
         waves = rollout.waves.status(now) if rollout.waves and not rollout.canary else None
