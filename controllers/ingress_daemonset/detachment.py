@@ -264,8 +264,8 @@ class Detachment:
     node: FollowedNode
     deployment: Workload | None
     writes: Writes
-    readings: tuple[Reading, ...] = ()
-    backends: tuple[NodeBackends, ...] = ()
+    readings: tuple[Reading, ...]
+    backends: tuple[NodeBackends, ...]
 
     @cached_property
     def body(self) -> dict[str, Any]:

@@ -260,7 +260,7 @@ def forecast(snapshot: Snapshot, pace: Pace, plans: int | None = None) -> Foreca
     return record.cut_off(planned)
 
 
-def foreseeable(resource: IngressDaemonSet, waits: float = 0.0) -> IngressDaemonSet:
+def foreseeable(resource: IngressDaemonSet, waits: float) -> IngressDaemonSet:
     """*resource* without what others do: the grace that begins with weight 0 begins with the annotation.
 
     Where it *waits*, that is so many seconds after the longest grace.

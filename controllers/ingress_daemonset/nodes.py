@@ -68,8 +68,8 @@ class NodeRollout(Detachment):
     The status of the IngressDaemonSet says when a drain was *drain_requested*, and that its pods are *evictable*.
     """
 
-    drain_requested: str = ""
-    evictable: bool = False
+    drain_requested: str
+    evictable: bool
 
     @cached_property
     def uncertain(self) -> bool:

@@ -451,9 +451,9 @@ def canary_of(
     resource: IngressDaemonSet,
     version: Version,
     rollouts: Sequence[NodeRollout],
-    measured: Measurement | None = None,
+    measured: Measurement | None,
     *,
-    is_blocked: bool = False,
+    is_blocked: bool,
 ) -> Canary | None:
     """None when all nodes may be updated, as at the first installation."""
     wanted, stored = resource.spec.update_strategy.rolling_update.canary, stored_canary(resource, version)

@@ -163,7 +163,7 @@ class Writer:
         """Repeat the writes of unknown outcome near *owner*, a key, that are due. LeadershipLost."""
         self._concurrently([partial(self._try, write) for write in self.retries.doubtful(owner)])
 
-    def write_status(self, owner: ObjectMeta, status: dict[str, Any], *, guarded: bool = False) -> None:
+    def write_status(self, owner: ObjectMeta, status: dict[str, Any], *, guarded: bool) -> None:
         """With *guarded*, only if *owner* is the current version. KubeError, LeadershipLost.
 
         The fields for drains are not part of *status*: the webhook writes them, too.
