@@ -97,12 +97,12 @@ class PortUser:
 
 def problems(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
     """Of *new*, with its defaults and its *template*."""
-    rolling = new.spec.update_strategy.rolling_update
-    yield from _deadline(new.spec)
-    yield from _selector(new.spec, template.metadata.labels)
+    spec, pod, rolling = new.spec, template.spec, new.spec.update_strategy.rolling_update
+    yield from _deadline(spec)
+    yield from _selector(spec, template.metadata.labels)
     yield from _budgets(rolling)
     yield from _annotations(rolling)
-    yield from _label(rolling, new.spec, template.spec)
+    yield from _label(rolling, spec, pod)
     yield from _canary(rolling)
     if rolling.canary and rolling.canary.metric:
         yield from _metric(rolling.canary.metric)
@@ -110,11 +110,16 @@ def problems(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
         yield from key_problems(f"{ROLLING}.waves.byLabel", rolling.waves.by_label)
     if rolling.window:
         yield from _window(rolling.window)
-    yield from _connections(new.spec, rolling, template)
-    if rolling.auto_rollback and not new.spec.revision_history_limit:
+    yield from _connections(spec, rolling, pod)
+    if rolling.auto_rollback and not spec.revision_history_limit:
         message = "it is 0: autoRollback needs the former template; write 1 or more, or remove autoRollback"
         yield "spec.revisionHistoryLimit", message
-    yield from template_problems(new.spec, template)
+    yield from _labels(template)
+    yield from _pod(pod)
+    yield from _containers(pod)
+    yield from _host_ports(spec, pod)
+    yield from _health_ports(spec, pod)
+    yield from _node_selectors(spec, pod)
 
 
 def port_problems(new: IngressDaemonSet, others: Iterable[PortUser]) -> Iterator[Problem]:
@@ -227,7 +232,7 @@ def _canary(rolling: RollingUpdate) -> Iterator[Problem]:
         )
 
 
-def _connections(spec: Spec, rolling: RollingUpdate, template: Template) -> Iterator[Problem]:
+def _connections(spec: Spec, rolling: RollingUpdate, pod: PodSpec) -> Iterator[Problem]:
     path, wanted = f"{ROLLING}.waitForConnections", rolling.wait_for_connections
     if wanted is None:
         return
@@ -235,7 +240,7 @@ def _connections(spec: Spec, rolling: RollingUpdate, template: Template) -> Iter
         yield path, "write either ports or endpoint: connections are counted in one way"
     if not spec.health_check_node_ports:
         yield path, "there are no healthCheckNodePorts, and health checkers count the connections; write one"
-    if not template.spec.host_network:
+    if not pod.host_network:
         message = "connections of pods without hostNetwork are not seen on the node"
         yield path, f"{message}; write hostNetwork: true into the template, or remove it"
 
@@ -265,15 +270,6 @@ def _label(rolling: RollingUpdate, spec: Spec, pod: PodSpec) -> Iterator[Problem
             f"{ROLLING}.labelNodeToDetach",
             f"nodes are selected by the label {EXCLUDED}, and would leave when detached; select them by another",
         )
-
-
-def template_problems(spec: Spec, template: Template) -> Iterator[Problem]:
-    yield from _labels(template)
-    yield from _pod(template.spec)
-    yield from _containers(template.spec)
-    yield from _host_ports(spec, template.spec)
-    yield from _health_ports(spec, template.spec)
-    yield from _node_selectors(spec, template.spec)
 
 
 def _labels(template: Template) -> Iterator[Problem]:
