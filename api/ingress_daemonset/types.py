@@ -271,15 +271,12 @@ class RollingUpdate(Value, frozen=True):
         return self.label_node_to_detach and self.detaches
 
     @property
-    def label_grace_seconds(self) -> int:
-        """Nothing says when load balancers have followed the label."""
-        return self.confirm_timeout_seconds if self.labels_node else 0
-
-    @property
     def node_grace_seconds(self) -> int:
         """After what is written to a Node."""
-        annotation = self.node_annotation
-        return max(annotation.grace_period_seconds if annotation else 0, self.label_grace_seconds)
+        of_annotation = self.node_annotation.grace_period_seconds if self.node_annotation else 0
+        # Nothing says when load balancers have followed the label.
+        of_label = self.confirm_timeout_seconds if self.labels_node else 0
+        return max(of_annotation, of_label)
 
     @property
     def grace_seconds(self) -> int:
