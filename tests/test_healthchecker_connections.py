@@ -16,6 +16,7 @@ from healthchecker.config import Endpoint
 from healthchecker.connections import PERIOD, Counter, count_sockets, established, read_metric, total
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, answers, hangs, resets, serving
+from tests.tables import table
 
 TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
@@ -30,9 +31,7 @@ nginx_other 9
 """
 
 
-@pytest.mark.parametrize(
-    ("ports", "count"), [({8080}, 1), ({8080, 80}, 2), ({443}, 0)], ids=["one port", "two ports", "another"]
-)
+@table("ports, count", {"one port": ({8080}, 1), "two ports": ({8080, 80}, 2), "another": ({443}, 0)})
 def test_only_established_connections_to_the_ports_count(ports: set[int], count: int) -> None:
     assert established(TABLE.splitlines(), ports) == count
 
@@ -76,18 +75,18 @@ def test_a_metric_is_read_from_the_node() -> None:
         assert [each.path for each in server.asked] == ["/metrics"]
 
 
-@pytest.mark.parametrize(
+@table(
     "answer",
-    [
-        pytest.param(answers(b"no", 404), id="not found"),
-        pytest.param(answers(b"no metrics here"), id="another page"),
-        pytest.param(answers(b"up +Inf"), id="infinite"),
-        pytest.param(answers(b"up NaN"), id="no number"),
-        pytest.param(answers(b'{x="",\t=34'), id="a text that the parser fails at"),
-        pytest.param(hangs, id="silent"),
-        pytest.param(resets, id="reset"),
-        pytest.param(answers(b"# nothing\n" * 500_000), id="endless"),
-    ],
+    {
+        "not found": answers(b"no", 404),
+        "another page": answers(b"no metrics here"),
+        "infinite": answers(b"up +Inf"),
+        "no number": answers(b"up NaN"),
+        "a text that the parser fails at": answers(b'{x="",\t=34'),
+        "silent": hangs,
+        "reset": resets,
+        "endless": answers(b"# nothing\n" * 500_000),
+    },
 )
 def test_an_endpoint_that_says_nothing_useful_is_an_error_that_is_caught(answer: Answer) -> None:
     with serving(lambda asked: answer) as server:

@@ -43,6 +43,7 @@ from tests.misbehaving_server import (
     streams,
 )
 from tests.sockets import free_ports
+from tests.tables import table
 
 ROOT = Path(__file__).parent.parent
 DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -166,7 +167,7 @@ BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"name": "nginx-node-1", 
 OTHER = {"type": "MODIFIED", "object": deployment(name="nginx-node-2", available=0)}
 
 
-@pytest.mark.parametrize("event", [BOOKMARK, OTHER], ids=["a bookmark", "another Deployment"])
+@table("event", {"a bookmark": BOOKMARK, "another Deployment": OTHER})
 def test_what_is_not_the_deployment_changes_nothing(event: dict[str, Any]) -> None:
     watches = in_turn(streams([event], lasts), SILENT)
     answer = lists_and_watches(lambda _: listed(deployment()), watches)
@@ -179,16 +180,16 @@ def test_what_is_not_the_deployment_changes_nothing(event: dict[str, Any]) -> No
 GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
 
 
-@pytest.mark.parametrize(
+@table(
     "trouble",
-    [
-        pytest.param(refuses(500, "InternalError"), id="refused"),
-        pytest.param(streams([], resets), id="reset in the middle"),
-        pytest.param(breaks_off(b"{"), id="broken off"),
-        pytest.param(streams([b"no json\n"]), id="not JSON"),
-        pytest.param(streams([GONE]), id="version forgotten"),
-        pytest.param(streams([], ends), id="over at once"),
-    ],
+    {
+        "refused": refuses(500, "InternalError"),
+        "reset in the middle": streams([], resets),
+        "broken off": breaks_off(b"{"),
+        "not JSON": streams([b"no json\n"]),
+        "version forgotten": streams([GONE]),
+        "over at once": streams([], ends),
+    },
 )
 def test_after_any_trouble_with_the_watch_the_deployment_is_read_again(trouble: Answer) -> None:
     answer = lists_and_watches(
@@ -200,14 +201,9 @@ def test_after_any_trouble_with_the_watch_the_deployment_is_read_again(trouble: 
         assert len(server.lists) >= 2
 
 
-@pytest.mark.parametrize(
+@table(
     "trouble",
-    [
-        pytest.param(refuses(500, "InternalError"), id="refused"),
-        pytest.param(resets, id="reset"),
-        pytest.param(hangs, id="hangs"),
-        pytest.param(answers(b"[]"), id="not a list"),
-    ],
+    {"refused": refuses(500, "InternalError"), "reset": resets, "hangs": hangs, "not a list": answers(b"[]")},
 )
 def test_a_deployment_that_cannot_be_read_is_read_again(trouble: Answer) -> None:
     answer = lists_and_watches(in_turn(trouble, listed(deployment())), lambda _: SILENT)

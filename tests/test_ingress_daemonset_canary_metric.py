@@ -19,6 +19,7 @@ from controllers.ingress_daemonset.pacing import (
 )
 from tests.factories import NOW
 from tests.ingress_daemonset_rolling import NODES, Rolling, at
+from tests.tables import table
 
 Raw = dict[str, Any]
 WANTED = Metric(query="errors", max=0.1, for_seconds=60, interval_seconds=30, failure_limit=2)
@@ -41,25 +42,23 @@ def measurement(seconds: float, value: float | str) -> Measurement:
     return Measurement(QUERY, at, error=value) if isinstance(value, str) else Measurement(QUERY, at, value)
 
 
-@pytest.mark.parametrize(
-    ("measured", "passes", "fails", "says"),
-    [
-        pytest.param((), False, False, "not been measured", id="nothing was measured"),
-        pytest.param(((0, 0.0),), False, False, "good since", id="it was good once"),
-        pytest.param(((0, 0.0), (30, 0.1)), False, False, "good since", id="not for long enough"),
-        pytest.param(((0, 0), (30, 0), (60, 0)), True, False, "good since", id="for long enough"),
-        pytest.param(((0, 0), (60, 0)), True, False, "good since", id="one was late"),
-        pytest.param(((0, 0), (91, 0)), False, False, "good since", id="it was not measured for too long"),
-        pytest.param(((0, 0), (30, LOST), (60, 0)), True, False, "good since", id="one was lost"),
-        pytest.param(((0, 0), (60, LOST)), False, False, LOST, id="the last one was lost"),
-        pytest.param(((0, LOST), (60, LOST)), False, False, LOST, id="it was never known"),
-        pytest.param(((0, 0), (30, 0.2), (60, 0)), False, False, "good since", id="one was bad in between"),
-        pytest.param(((0, 0.2),), False, False, "above max", id="the first one was bad"),
-        pytest.param(((0, 0.2), (30, 0), (60, 0.2)), False, True, "failed", id="too many were bad"),
-        pytest.param(
-            ((0, 1), (30, 1), (60, 0), (120, 0)), False, True, "failed", id="good ones come too late"
-        ),
-    ],
+@table(
+    "measured, passes, fails, says",
+    {
+        "nothing was measured": ((), False, False, "not been measured"),
+        "it was good once": (((0, 0.0),), False, False, "good since"),
+        "not for long enough": (((0, 0.0), (30, 0.1)), False, False, "good since"),
+        "for long enough": (((0, 0), (30, 0), (60, 0)), True, False, "good since"),
+        "one was late": (((0, 0), (60, 0)), True, False, "good since"),
+        "it was not measured for too long": (((0, 0), (91, 0)), False, False, "good since"),
+        "one was lost": (((0, 0), (30, LOST), (60, 0)), True, False, "good since"),
+        "the last one was lost": (((0, 0), (60, LOST)), False, False, LOST),
+        "it was never known": (((0, LOST), (60, LOST)), False, False, LOST),
+        "one was bad in between": (((0, 0), (30, 0.2), (60, 0)), False, False, "good since"),
+        "the first one was bad": (((0, 0.2),), False, False, "above max"),
+        "too many were bad": (((0, 0.2), (30, 0), (60, 0.2)), False, True, "failed"),
+        "good ones come too late": (((0, 1), (30, 1), (60, 0), (120, 0)), False, True, "failed"),
+    },
 )
 def test_measurements_are_judged(
     measured: tuple[tuple[float, float | str], ...], passes: bool, fails: bool, says: str

@@ -11,6 +11,7 @@ import pytest
 from api.health_checks import State
 from controllers.ingress_daemonset.detachment import Reading, detach_doubt, doubt_of
 from tests.ingress_daemonset_world import World, raw_resource
+from tests.tables import table
 
 PORT, GRACE, TIMEOUT = 10080, 20, 60
 CONFIRMED = State(503, "to be updated", uid="u1", scheduled="mark", detached_seconds=GRACE)
@@ -116,13 +117,7 @@ def test_one_that_is_only_preferred_goes_on_after_its_time() -> None:
     assert images(here) == {"proxy:2"}
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        pytest.param({"confirm": "off"}, id="confirmations are off"),
-        pytest.param({"ports": ()}, id="no health checks"),
-    ],
-)
+@table("parts", {"confirmations are off": {"confirm": "off"}, "no health checks": {"ports": ()}})
 def test_without_confirmations_the_grace_alone_counts(parts: dict[str, Any]) -> None:
     here = world("n1", **parts)
     here.unread = {"n1"}

@@ -14,6 +14,7 @@ from kube.types import rfc3339
 from tests.ingress_daemonset_leader import KEY, settled
 from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import DETACHED, UID, World, raw_resource
+from tests.tables import table
 
 NODES = ("n1", "n2", "n3")
 GRACE, TIMEOUT, HELD = 20, 90, 90 + 60
@@ -70,9 +71,7 @@ def cordoned(**parts: Any) -> World:
     return here
 
 
-@pytest.mark.parametrize(
-    "ask", [pytest.param(request, id="an eviction"), pytest.param(taint, id="an autoscaler")]
-)
+@table("ask", {"an eviction": request, "an autoscaler": taint})
 def test_a_node_is_detached_and_its_pods_may_be_evicted_when_the_grace_is_over(ask: Any) -> None:
     here = world(**BY_NODE)
     cordon(here)
@@ -201,13 +200,13 @@ def test_an_eviction_waits_for_the_confirmation_too() -> None:
     assert handed(here) == {"n1"}
 
 
-@pytest.mark.parametrize(
+@table(
     "parts",
-    [
-        pytest.param({"spec": {"drainTimeoutSeconds": 0}}, id="drains are off"),
-        pytest.param({"limit": 0, "annotateDeploymentToDetach": None}, id="nodes are never detached"),
-        pytest.param(None, id="it is only cordoned"),
-    ],
+    {
+        "drains are off": {"spec": {"drainTimeoutSeconds": 0}},
+        "nodes are never detached": {"limit": 0, "annotateDeploymentToDetach": None},
+        "it is only cordoned": None,
+    },
 )
 def test_a_node_that_cannot_or_need_not_be_detached_is_left_alone(parts: dict[str, Any] | None) -> None:
     here = world(**(parts or {}))
@@ -244,12 +243,12 @@ def test_the_pods_of_a_node_that_leaves_go_when_its_health_checks_have_failed_fo
     assert "web-n1" not in here.deployments
 
 
-@pytest.mark.parametrize(
+@table(
     "parts",
-    [
-        pytest.param({"annotateNodeToDetach": {"key": DETACHED, "gracePeriodSeconds": 60}}, id="annotated"),
-        pytest.param({"labelNodeToDetach": True, "confirmTimeoutSeconds": 60}, id="labelled"),
-    ],
+    {
+        "annotated": {"annotateNodeToDetach": {"key": DETACHED, "gracePeriodSeconds": 60}},
+        "labelled": {"labelNodeToDetach": True, "confirmTimeoutSeconds": 60},
+    },
 )
 def test_a_node_that_its_autoscaler_deletes_with_a_finalizer_keeps_its_pods_for_its_own_grace(
     parts: dict[str, Any],
@@ -269,13 +268,13 @@ def test_a_node_that_its_autoscaler_deletes_with_a_finalizer_keeps_its_pods_for_
     assert "web-n1" not in here.deployments
 
 
-@pytest.mark.parametrize(
-    ("parts", "pods"),
-    [
-        pytest.param({"annotateDeploymentToDetach": {}}, 2, id="without a grace"),
-        pytest.param({"limit": 0, "annotateDeploymentToDetach": None}, 2, id="nodes are never detached"),
-        pytest.param({}, 0, id="its pods are gone already"),
-    ],
+@table(
+    "parts, pods",
+    {
+        "without a grace": ({"annotateDeploymentToDetach": {}}, 2),
+        "nodes are never detached": ({"limit": 0, "annotateDeploymentToDetach": None}, 2),
+        "its pods are gone already": ({}, 0),
+    },
 )
 def test_the_deployment_of_a_node_that_leaves_goes_at_once(parts: dict[str, Any], pods: int) -> None:
     here = world(**parts)
@@ -333,14 +332,13 @@ def test_new_pods_of_a_drained_node_are_not_late_for_its_last_update() -> None:
     assert "Halted" not in {each["reason"] for each in here.conditions().values()}
 
 
-@pytest.mark.parametrize(
-    ("doubted", "what"),
-    [
-        (Target("IngressDaemonSet", "edge", "web"), "attached"),
-        (Target("Deployment", "edge", "web-n1"), "evictable"),
-        (Target("Deployment", "edge", "web-n1"), "gone"),
-    ],
-    ids=["a node is not attached", "pods are not evictable", "a Deployment is left alone"],
+@table(
+    "doubted, what",
+    {
+        "a node is not attached": (Target("IngressDaemonSet", "edge", "web"), "attached"),
+        "pods are not evictable": (Target("Deployment", "edge", "web-n1"), "evictable"),
+        "a Deployment is left alone": (Target("Deployment", "edge", "web-n1"), "gone"),
+    },
 )
 def test_while_a_write_is_in_doubt(doubted: Target, what: str) -> None:
     if what == "attached":

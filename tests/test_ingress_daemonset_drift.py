@@ -23,6 +23,7 @@ from controllers.ingress_daemonset.drift import (
 from tests.factories import DEEP
 from tests.ingress_daemonset_leader import DETACHING, KEY, UNKNOWN, Api, Leader, default, with_nodes
 from tests.ingress_daemonset_world import workload
+from tests.tables import table
 
 Raw = dict[str, Any]
 FLEET = tuple(f"n{number}" for number in range(1, 6))
@@ -104,10 +105,7 @@ def watch_for_detachments(here: Leader) -> set[str]:
     return seen
 
 
-@pytest.mark.parametrize(
-    "mutate",
-    [pytest.param(policy(name_node), id=name_node.__name__), pytest.param(policy(*POLICIES), id="all")],
-)
+@table("mutate", {name_node.__name__: policy(name_node), "all": policy(*POLICIES)})
 def test_what_a_policy_adds_to_our_write_costs_no_write_at_rest_and_detaches_no_node(
     mutate: Callable[[str, Raw], None],
 ) -> None:
@@ -281,12 +279,12 @@ def altered() -> Leader:
     return here
 
 
-@pytest.mark.parametrize(
-    ("image", "edit"),
-    [
-        pytest.param("proxy:2", None, id="it goes with the next rollout"),
-        pytest.param("proxy:1", EDITS["label"], id="it is restored when it changes"),
-    ],
+@table(
+    "image, edit",
+    {
+        "it goes with the next rollout": ("proxy:2", None),
+        "it is restored when it changes": ("proxy:1", EDITS["label"]),
+    },
 )
 def test_a_left_change_ends(image: str, edit: Raw | None) -> None:
     here = altered()
@@ -407,56 +405,34 @@ def held(baseline: Baseline | None = None, generation: int = 4, **annotations: s
     return workload({"metadata": {"generation": generation, "annotations": {**given, **annotations}}})
 
 
-@pytest.mark.parametrize(
-    ("live", "covered", "wanted"),
-    [
-        pytest.param(held(Baseline("t", generation=4, digest="d")), False, Drift.NONE, id="as recorded"),
-        pytest.param(
-            held(Baseline("t", generation=2, digest="d")), False, Drift.NONE, id="of an older generation"
-        ),
-        pytest.param(held(Baseline("t", generation=4)), False, Drift.UNRECORDED, id="our own write"),
-        pytest.param(
-            held(Baseline("t", generation=4, digest="x")), False, Drift.UNRECORDED, id="another answer"
-        ),
-        pytest.param(
-            held(Baseline("t", generation=5, digest="d")),
-            False,
-            Drift.UNRECORDED,
-            id="a write without effect",
-        ),
-        pytest.param(held(Baseline("t", generation=3, digest="x")), True, Drift.DRIFTED, id="changed since"),
-        pytest.param(held(Baseline("t", generation=3)), True, Drift.UNRECORDED, id="unknown, and covered"),
-        pytest.param(held(Baseline("t", generation=3)), False, Drift.DRIFTED, id="unknown, and not covered"),
-        pytest.param(
-            held(Baseline("t", generation=3, digest="x", undone=("d",))), True, Drift.ALTERED, id="again"
-        ),
-        pytest.param(
-            held(Baseline("u", generation=4, digest="d")), True, Drift.OUTDATED, id="of another template"
-        ),
-        pytest.param(held(**{TEMPLATE_HASH: "t"}), True, Drift.UNRECORDED, id="the baseline was removed"),
-        pytest.param(
-            held(**{TEMPLATE_HASH: "t"}),
-            False,
-            Drift.DRIFTED,
-            id="the baseline was removed, and it is changed",
-        ),
-        pytest.param(held(), True, Drift.OUTDATED, id="without annotations"),
-        pytest.param(
-            held(**{TEMPLATE_HASH: "t", APPLIED_TEMPLATE: "no json"}), True, Drift.UNRECORDED, id="unreadable"
-        ),
-        pytest.param(
+@table(
+    "live, covered, wanted",
+    {
+        "as recorded": (held(Baseline("t", generation=4, digest="d")), False, Drift.NONE),
+        "of an older generation": (held(Baseline("t", generation=2, digest="d")), False, Drift.NONE),
+        "our own write": (held(Baseline("t", generation=4)), False, Drift.UNRECORDED),
+        "another answer": (held(Baseline("t", generation=4, digest="x")), False, Drift.UNRECORDED),
+        "a write without effect": (held(Baseline("t", generation=5, digest="d")), False, Drift.UNRECORDED),
+        "changed since": (held(Baseline("t", generation=3, digest="x")), True, Drift.DRIFTED),
+        "unknown, and covered": (held(Baseline("t", generation=3)), True, Drift.UNRECORDED),
+        "unknown, and not covered": (held(Baseline("t", generation=3)), False, Drift.DRIFTED),
+        "again": (held(Baseline("t", generation=3, digest="x", undone=("d",))), True, Drift.ALTERED),
+        "of another template": (held(Baseline("u", generation=4, digest="d")), True, Drift.OUTDATED),
+        "the baseline was removed": (held(**{TEMPLATE_HASH: "t"}), True, Drift.UNRECORDED),
+        "the baseline was removed, and it is changed": (held(**{TEMPLATE_HASH: "t"}), False, Drift.DRIFTED),
+        "without annotations": (held(), True, Drift.OUTDATED),
+        "unreadable": (held(**{TEMPLATE_HASH: "t", APPLIED_TEMPLATE: "no json"}), True, Drift.UNRECORDED),
+        "nested too deeply": (
             held(**{TEMPLATE_HASH: "t", APPLIED_TEMPLATE: f'{{"deep":{DEEP}}}'}),
             True,
             Drift.UNRECORDED,
-            id="nested too deeply",
         ),
-        pytest.param(
+        "of another template than its hash": (
             held(Baseline("u", generation=3, digest="x"), **{TEMPLATE_HASH: "t"}),
             True,
             Drift.UNRECORDED,
-            id="of another template than its hash",
         ),
-    ],
+    },
 )
 def test_drift(live: Any, covered: bool, wanted: Drift) -> None:
     assert drift_of(live, "t", "d", lambda: covered) is wanted

@@ -30,6 +30,7 @@ from tests.ingress_daemonset_world import (
     raw_node,
     raw_resource,
 )
+from tests.tables import table
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10}}
@@ -242,15 +243,13 @@ GRACE = 30
 """Seconds, for old pods to terminate."""
 
 
-@pytest.mark.parametrize(
-    ("rolling", "progress", "deadline"),
-    [
-        pytest.param(
-            detaching(1), COMPLETE, 60 + 20 + GRACE, id="complete, after a conflict at its condition"
-        ),
-        pytest.param(detaching(1), CRASH_LOOP, 60 + 20 + GRACE, id="making progress, at each crash"),
-        pytest.param({}, CRASH_LOOP, 2 * (60 + 20) + GRACE, id="and for each pod that is replaced by itself"),
-    ],
+@table(
+    "rolling, progress, deadline",
+    {
+        "complete, after a conflict at its condition": (detaching(1), COMPLETE, 60 + 20 + GRACE),
+        "making progress, at each crash": (detaching(1), CRASH_LOOP, 60 + 20 + GRACE),
+        "and for each pod that is replaced by itself": ({}, CRASH_LOOP, 2 * (60 + 20) + GRACE),
+    },
 )
 def test_a_rollout_halts_though_the_deployment_controller_counts_it_as(
     rolling: Any, progress: Any, deadline: int
@@ -444,12 +443,12 @@ def test_an_annotation_that_is_removed_during_a_rollout_is_restored() -> None:
     assert TO_BE_UPDATED not in here.deployments["web-n1"]["metadata"]["annotations"]
 
 
-@pytest.mark.parametrize(
-    ("stale", "confirmed"),
-    [
-        pytest.param("2026-01-01T00:00:00Z", False, id="it stood there before the other detached the node"),
-        pytest.param("", True, id="it was written for the other"),
-    ],
+@table(
+    "stale, confirmed",
+    {
+        "it stood there before the other detached the node": ("2026-01-01T00:00:00Z", False),
+        "it was written for the other": ("", True),
+    },
 )
 def test_a_timestamp_counts_for_all_that_detach_the_node_or_for_none(stale: str, confirmed: bool) -> None:
     here = world("n1", rolling=detaching(1, **CONFIRMED))
@@ -503,7 +502,7 @@ def test_the_status_counts_the_nodes_and_says_what_each_waits_for() -> None:
     }
 
 
-@pytest.mark.parametrize("names", [pytest.param((), id="no node"), pytest.param(NODES, id="no pods yet")])
+@table("names", {"no node": (), "no pods yet": NODES})
 def test_without_available_pods_it_is_not_available(names: tuple[str, ...]) -> None:
     assert World(raw_resource(), *names).conditions()["Available"]["status"] == "False"
 
@@ -555,9 +554,7 @@ def test_a_grace_counts_from_when_its_mark_was_first_seen(
     assert bool(here.plan(Writes(seen=seen)).actions) == (later < 0)
 
 
-@pytest.mark.parametrize(
-    "how", [{}, {"deletionTimestamp": "2026-01-02T03:04:05Z"}], ids=["at rest", "deleted"]
-)
+@table("how", {"at rest": {}, "deleted": {"deletionTimestamp": "2026-01-02T03:04:05Z"}})
 def test_the_finalizer_stays_while_a_node_may_yet_be_detached(how: dict[str, str]) -> None:
     here = world("n1", rolling=detaching(1))
     here.raw["metadata"] |= {"finalizers": [FINALIZER]} | how
@@ -670,22 +667,20 @@ def test_a_percentage_is_rounded_up_and_at_least_one(value: int | str, whole: in
     assert share(value, whole) == number
 
 
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        pytest.param({"observedGeneration": 1}, "has not begun with its new template", id="not observed"),
-        pytest.param(
+@table(
+    "status, said",
+    {
+        "not observed": ({"observedGeneration": 1}, "has not begun with its new template"),
+        "old pods are available": (
             {"replicas": 3, "updatedReplicas": 1, "availableReplicas": 2},
             "1 of 2 pods have the new template; 2 of 2 are available",
-            id="old pods are available",
         ),
-        pytest.param(
+        "old pods are left": (
             {"replicas": 3, "updatedReplicas": 2, "availableReplicas": 2},
             "pods of the former template are still there: 1; 2 of 2 are available",
-            id="old pods are left",
         ),
-        pytest.param({"replicas": 2, "updatedReplicas": 2, "availableReplicas": 1}, "", id="pods start"),
-    ],
+        "pods start": ({"replicas": 2, "updatedReplicas": 2, "availableReplicas": 1}, ""),
+    },
 )
 def test_what_an_update_lacks_beside_available_pods(status: dict[str, int], said: str) -> None:
     raw = {

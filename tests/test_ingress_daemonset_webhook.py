@@ -14,6 +14,7 @@ import yaml
 from dev.lab.install import merged
 from kube.errors import Forbidden, KubeError, Unreachable
 from tests.ingress_daemonset import DATA, Raw, Templates, outcome, raw, request, webhooks
+from tests.tables import table
 from webhook.admission import ReviewError
 from webhook.ingress_daemonset.validate import PortUser
 
@@ -137,16 +138,14 @@ def test_a_spec_that_is_too_large_to_be_judged_is_refused_before_it_is_decoded()
             webhook.review(request(LARGE), deadline=inf)
 
 
-@pytest.mark.parametrize(
-    ("new", "old", "skipped"),
-    [
-        pytest.param(LARGE | {"status": {"a": 1}}, LARGE, "same spec", id="a label or a finalizer"),
-        pytest.param(
-            merged(LARGE, {"metadata": {"deletionTimestamp": "now"}}), raw(), "being deleted", id="deletion"
-        ),
-        pytest.param(raw(), LARGE, None, id="a correction"),
-        pytest.param(raw() | {"status": {"nodes": [{}] * 20_000}}, None, None, id="a large status"),
-    ],
+@table(
+    "new, old, skipped",
+    {
+        "a label or a finalizer": (LARGE | {"status": {"a": 1}}, LARGE, "same spec"),
+        "deletion": (merged(LARGE, {"metadata": {"deletionTimestamp": "now"}}), raw(), "being deleted"),
+        "a correction": (raw(), LARGE, None),
+        "a large status": (raw() | {"status": {"nodes": [{}] * 20_000}}, None, None),
+    },
 )
 def test_a_large_object_does_not_stand_in_the_way_of_other_changes(
     new: Raw, old: Raw | None, skipped: str | None
