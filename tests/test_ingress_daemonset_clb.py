@@ -292,7 +292,7 @@ GRACE = 20
 WEIGHTS = weighing(GRACE)
 
 
-def in_waves(zones: dict[str, str], pause: int = 0) -> ClbLeader:
+def in_waves(zones: dict[str, str], pause: int) -> ClbLeader:
     waves = {"byLabel": ZONE, "pause": {"durationSeconds": pause}}
     here = rolling(*zones, rolling={**WEIGHTS, "waves": waves})
     for name, zone in zones.items():

@@ -16,7 +16,7 @@ from controllers.ingress_daemonset.health_checks import access, daemon_sets
 from kube.selectors import NodeAffinity, NodeSelector, selects
 from settings import IngressDaemonSetSettings
 from settings.ingress_daemonset import HealthChecker
-from tests.ingress_daemonset_world import merge, node, resource
+from tests.ingress_daemonset_world import CHECKER, merge, node, resource
 from webhook.ingress_daemonset.validate import warnings
 
 PROBED = {
@@ -101,10 +101,7 @@ def test_one_pod_with_the_ports_of_its_node_ends_before_the_next_begins() -> Non
 def test_a_health_checker_knows_its_node_its_port_the_annotation_and_how_long_it_may_be_blind() -> None:
     key = {"annotateDeploymentToDetach": {"key": "example.com/soon"}}
     given = {"onApiServerOutage": "fail", "outageToleranceSeconds": 12}
-    (body,) = daemon_sets(
-        resource(healthCheckNodePorts=[10080], rolling=key, healthChecker=given),
-        HealthChecker(image="drawbridge:1"),
-    )
+    (body,) = daemon_sets(resource(healthCheckNodePorts=[10080], rolling=key, healthChecker=given), CHECKER)
     spec = pod_of(body)
     (container,) = spec["containers"]
     said = {each["name"]: each.get("value") or each["valueFrom"] for each in container["env"]}
@@ -138,9 +135,7 @@ def test_as_many_health_checkers_are_replaced_at_a_time_as_nodes_may_be_off(
     rolling: dict[str, Any], limit: int | str, seconds: int
 ) -> None:
     """A node without one is off the load balancer, until that has noticed the next one."""
-    (body,) = daemon_sets(
-        resource(healthCheckNodePorts=[10080], rolling=rolling), HealthChecker(image="drawbridge:1")
-    )
+    (body,) = daemon_sets(resource(healthCheckNodePorts=[10080], rolling=rolling), CHECKER)
 
     assert body["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": limit}
     assert body["spec"]["minReadySeconds"] == seconds
@@ -150,7 +145,7 @@ def test_a_health_checker_with_another_image_and_account_runs_where_the_pods_do(
     pod = {"nodeSelector": {"edge": "yes"}, "affinity": {"nodeAffinity": {"x": 1}, "podAffinity": {}}}
     given = {"image": "mine:1", "imagePullPolicy": "Always", "serviceAccountName": "checker"}
     own = resource(pod, healthCheckNodePorts=[1], healthChecker=given, nodeSelector={"zone": "a"})
-    spec = pod_of(daemon_sets(own, HealthChecker(image="drawbridge:1"))[0])
+    spec = pod_of(daemon_sets(own, CHECKER)[0])
 
     assert spec["nodeSelector"] == {"edge": "yes", "zone": "a"}
     assert spec["affinity"].keys() == {"nodeAffinity"}
@@ -181,7 +176,7 @@ def test_the_image_that_manifests_of_the_original_name_is_not_run(image: str) ->
 def test_a_health_checker_of_a_starved_node_is_not_restarted_for_a_slow_answer() -> None:
     """The node would be off the load balancer meanwhile; kubelets wait one second where nothing is said."""
     own = resource({}, healthCheckNodePorts=[1])
-    (checker,) = pod_of(daemon_sets(own, HealthChecker(image="drawbridge:1"))[0])["containers"]
+    (checker,) = pod_of(daemon_sets(own, CHECKER)[0])["containers"]
     assert checker["livenessProbe"]["timeoutSeconds"] == 3
 
 
@@ -273,7 +268,7 @@ def test_the_template_says_which_nodes(pod: dict[str, Any], expected: bool) -> N
 @pytest.mark.parametrize("pod", [{}, asks("In", "a"), required({})])
 def test_health_checkers_run_where_the_pods_do_and_never_on_super_nodes(pod: dict[str, Any]) -> None:
     tolerant = resource({**pod, "tolerations": [{"operator": "Exists"}]}, healthCheckNodePorts=[1])
-    (body,) = daemon_sets(tolerant, HealthChecker(image="drawbridge:1"))
+    (body,) = daemon_sets(tolerant, CHECKER)
     wanted = (
         msgspec.convert(pod_of(body)["affinity"]["nodeAffinity"], NodeAffinity).required or NodeSelector()
     )

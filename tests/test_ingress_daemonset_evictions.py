@@ -22,15 +22,13 @@ from kube.errors import KubeError, NotFound, Unreachable
 from kube.resources import PODS
 from kube.types import Pod
 from settings import IngressDaemonSetSettings
-from tests.charts import CHART
 from tests.factories import NOW
 from tests.ingress_daemonset import DATA, eviction_on, pod_on, raw
+from tests.test_ingress_daemonset_crd import SCHEMA
 from webhook.admission import Decision, render
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import RETRY_SECONDS, EvictionWebhook
 
-CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())
-SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 CASES = sorted((DATA / "ingress_daemonset_evictions").glob("*.yaml"))
 Raw = dict[str, Any]
 T = TypeVar("T")

@@ -54,8 +54,8 @@ def snapshot_of(here: Leader) -> Snapshot:
     return Snapshot(resource, here.cache.list("Node"), deployments, here.now())
 
 
-def foreseen(here: Leader, pods: float = PODS) -> Forecast:
-    return forecast(snapshot_of(here), Pace(pods))
+def foreseen(here: Leader) -> Forecast:
+    return forecast(snapshot_of(here), Pace(PODS))
 
 
 class Rollout:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -200,12 +199,6 @@ def test_a_node_that_is_attached_after_a_drain_is_no_rollout() -> None:
     rolling.play(lambda: not rolling.world.off())
 
     assert not any("rollout" in each or "history" in each for each in rolling.statuses)
-
-
-def estimates(rolling: Rolling) -> Iterator[tuple[Raw, datetime]]:
-    for each in rolling.statuses:
-        if end := each.get("rollout", {}).get("estimatedEnd"):
-            yield each, at(end)
 
 
 ZONES = {"byLabel": "zone", "pause": {"durationSeconds": 60}}

@@ -12,7 +12,6 @@ from api.health_checks import State
 from tests.ingress_daemonset_rolling import NODES, Rolling
 from tests.ingress_daemonset_world import raw_node
 
-Raw = dict[str, Any]
 BAD = "proxy:bad"
 """The pods of this image never become available."""
 DEADLINE = 60
