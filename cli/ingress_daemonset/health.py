@@ -12,7 +12,6 @@ from cli.ingress_daemonset.rollouts import Rollout, StoredResource, rollout_of
 from cli.installation import CONTROLLERS, WEBHOOK, Needs, needs_of
 from cli.inventory import Inventory
 from cli.output import Cell, Part, Table, bad, fields_of, warning
-from kube.types import key_of
 from settings import Settings
 
 SHOWN = [
@@ -60,18 +59,17 @@ class Rollouts(Overview, frozen=True):
 
 
 def look(inventory: Inventory) -> tuple[Rollouts, Iterable[Problem]]:
-    stored = inventory.list(INGRESS_DAEMONSETS, StoredResource)
-    rollouts, problems = tuple(map(rollout_of, stored)), []
+    rollouts, problems = tuple(map(rollout_of, inventory.list(INGRESS_DAEMONSETS, StoredResource))), []
     for each in rollouts:
         if each.failure:
             way_out = f"drawbridge rollout get {each.name} -n {each.namespace};"
             problems.append(
                 Problem(each.failure, f"{way_out} then correct the template, or restore the former one")
             )
-    for resource in stored:
-        degraded = resource.reported.condition("Degraded")
+    for each in rollouts:
+        degraded = each.condition("Degraded")
         if degraded.status == "True":
-            what = f"IngressDaemonSet {key_of(resource.metadata)}: {degraded.message}"
+            what = f"IngressDaemonSet {each.namespace}/{each.name}: {degraded.message}"
             problems.append(Problem(what, "docs/reference/ingressdaemonset.md#when-it-waits"))
     return Rollouts(rollouts), problems
 
