@@ -104,7 +104,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
             known.of,
         )
         reconciler = Reconciler(cache, writer, readers, reporter, ours, CLOCK)
-        main = Controller(WorkQueue("ingress_daemonset", pauses=PAUSES), reconciler.reconcile)
+        main = Controller("ingress_daemonset", reconciler.reconcile, rate=PAUSES)
         enqueue_changes(cache, main.queue, reconciler.pace)
         controllers, queue_all = [main], [lambda: enqueue_all(cache, main.queue)]
         if settings().ingress_daemonset.clb.enabled:

@@ -228,7 +228,6 @@ class WeightReconciler:
     def _found(
         self, load_balancer: str, nodes: Mapping[str, NodeBackends], detached: Collection[str] = ()
     ) -> None:
-        self._queue.forget(load_balancer)
         FAILED.labels(load_balancer).set(0)
         off = sum(each.detached_since is not None for each in nodes.values())
         restoring = sum(not each.restored for name, each in nodes.items() if name not in detached)
