@@ -229,8 +229,6 @@ class Grant(Child, frozen=True, dict=True):
     subjects: list[dict[str, Any]] | None = None
 
 
-NAMESPACE = "namespace"
-"""The index of children by their namespace."""
 Children = Mapping[Kind, Sequence[Any]]
 """By kind: objects of a namespace that bear a label of ours, and unmanaged ones of our names."""
 

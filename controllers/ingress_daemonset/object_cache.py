@@ -16,7 +16,7 @@ from api.ingress_daemonset.template import FollowedNode, readable
 from api.ingress_daemonset.types import IngressDaemonSet, load_balancers, not_allowed
 from controllers.controller import CLOCK, Clock
 from controllers.informers import Informers
-from controllers.ingress_daemonset.children import NAMESPACE, Child, Grant, Kind, Target, Workload
+from controllers.ingress_daemonset.children import Child, Grant, Kind, Target, Workload
 from controllers.ingress_daemonset.detachment import BackendsByNode, NodeBackends
 from controllers.ingress_daemonset.health_checks import FOR
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
@@ -89,6 +89,8 @@ LABELS: Mapping[Kind, str] = {
     "ControllerRevision": REVISION_OF,
 }
 """By which children are followed; kinds that are not named here are followed completely."""
+NAMESPACE = "namespace"
+"""The index of children by their namespace."""
 DECODERS: Mapping[Kind, Callable[[msgspec.Raw], Any]] = {
     "IngressDaemonSet": lambda raw: readable(msgspec.json.decode(raw)),
     "Node": msgspec.json.Decoder(FollowedNode).decode,
