@@ -42,10 +42,18 @@ class CLBSettings(Model):
     enabled: bool = False
     load_balancers: tuple[AllowedLoadBalancer, ...] = ()
 
-    def allows(self, load_balancer: str, namespace: str) -> bool:
-        """Whether IngressDaemonSets of *namespace* may change weights of *load_balancer*."""
+    def refusal(self, load_balancer: str, namespace: str) -> str | None:
+        """Why those of *namespace* may not change weights of *load_balancer*, and the way out; None when they may."""
+        if not self.enabled:
+            off = "ingressDaemonSet.clb.enabled is false in Drawbridge's values"
+            return f"weights of {load_balancer} cannot be set: {off}"
         found = (each for each in self.load_balancers if each.id == load_balancer)
-        return self.enabled and any(not each.namespaces or namespace in each.namespaces for each in found)
+        if any(not each.namespaces or namespace in each.namespaces for each in found):
+            return None
+        return (
+            f"{load_balancer} is not for namespace {namespace}; have it added to ingressDaemonSet.clb.loadBalancers in"
+            " Drawbridge's values"
+        )
 
 
 class IngressDaemonSetSettings(Model):

@@ -14,7 +14,6 @@ from api import health_checks
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, PAUSED_UNTIL, TO_BE_UPDATED
 from api.ingress_daemonset.status import Status, status_of
 from kube.types import ObjectMeta, Value
-from settings import CLBSettings
 
 
 class Annotation(Value, frozen=True):
@@ -392,13 +391,3 @@ def suspended_until(resource: IngressDaemonSet, now: datetime) -> datetime | Non
 def load_balancers(resource: IngressDaemonSet) -> tuple[str, ...]:
     weights = resource.spec.update_strategy.rolling_update.set_weight_to_detach
     return weights.load_balancers if weights else ()
-
-
-def not_allowed(load_balancer: str, namespace: str, clb: CLBSettings) -> str:
-    """Why, and the way out."""
-    if not clb.enabled:
-        return f"weights of {load_balancer} cannot be set: ingressDaemonSet.clb.enabled is false in Drawbridge's values"
-    return (
-        f"{load_balancer} is not for namespace {namespace}; have it added to ingressDaemonSet.clb.loadBalancers in"
-        " Drawbridge's values"
-    )

@@ -13,7 +13,7 @@ import structlog
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL, REVISION_OF
 from api.ingress_daemonset.template import FollowedNode, readable
-from api.ingress_daemonset.types import IngressDaemonSet, load_balancers, not_allowed
+from api.ingress_daemonset.types import IngressDaemonSet, load_balancers
 from controllers.controller import CLOCK, Clock
 from controllers.informers import Informers
 from controllers.ingress_daemonset.children import Child, Grant, Kind, Target, Workload
@@ -62,9 +62,8 @@ class LoadBalancerCache:
         found: dict[str, tuple[NodeBackends, ...]] = {}
         for each in load_balancers(resource):
             nodes = self.nodes(each)
-            if not clb.allows(each, namespace):
-                refused = NodeBackends(each, error=f"is not used: {not_allowed(each, namespace, clb)}")
-                nodes = dict.fromkeys(names, refused)
+            if refusal := clb.refusal(each, namespace):
+                nodes = dict.fromkeys(names, NodeBackends(each, error=f"is not used: {refusal}"))
             for name, backends in nodes.items():
                 found[name] = (*found.get(name, ()), backends)
         return found

@@ -206,10 +206,8 @@ class WeightReconciler:
         }
 
     def _may_use(self, resource: IngressDaemonSet, load_balancer: str) -> bool:
-        metadata = resource.metadata
-        return not metadata.deletion_timestamp and self._known.settings().allows(
-            load_balancer, metadata.namespace
-        )
+        refusal = self._known.settings().refusal(load_balancer, resource.metadata.namespace)
+        return refusal is None and not resource.metadata.deletion_timestamp
 
     def _owner(self, held: Workload) -> IngressDaemonSet | None:
         """In the same namespace: a Deployment can name any uid."""

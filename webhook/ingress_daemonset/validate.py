@@ -18,7 +18,6 @@ from api.ingress_daemonset.types import (
     Window,
     is_some,
     load_balancers,
-    not_allowed,
 )
 from settings import CLBSettings, IngressDaemonSetSettings
 from settings.windows import zone_of
@@ -145,8 +144,8 @@ def load_balancer_problems(
     """Load balancers that the operator does not allow; one that was stored before must not prevent other changes."""
     before = load_balancers(old) if old else ()
     for index, each in enumerate(load_balancers(new)):
-        if each not in before and not clb.allows(each, new.metadata.namespace):
-            yield f"{WEIGHTS}[{index}]", not_allowed(each, new.metadata.namespace, clb)
+        if each not in before and (refusal := clb.refusal(each, new.metadata.namespace)):
+            yield f"{WEIGHTS}[{index}]", refusal
 
 
 def warnings(new: IngressDaemonSet, settings: IngressDaemonSetSettings) -> Iterator[str]:
@@ -185,10 +184,9 @@ def warnings(new: IngressDaemonSet, settings: IngressDaemonSetSettings) -> Itera
             "canary.metric is never measured: Drawbridge has no ingressDaemonSet.prometheus.url;"
             " canaries wait to be promoted by hand"
         )
-    namespace, clb = new.metadata.namespace, settings.clb
     for each in load_balancers(new):
-        if not clb.allows(each, namespace):
-            yield f"no node is updated: {not_allowed(each, namespace, clb)}"
+        if refusal := settings.clb.refusal(each, new.metadata.namespace):
+            yield f"no node is updated: {refusal}"
 
 
 def _deadline(spec: Spec) -> Iterator[Problem]:
