@@ -62,23 +62,28 @@ DETACHING = {
 class Api(Client):
     """The fake API server, whose watches wait until they are delivered.
 
-    *fault* says what becomes of a request, *mutate* is an admission webhook for all kinds.
+    *fault* says what becomes of a request, *mutate* is an admission webhook for all kinds, and a change in which
+    *refused* stands is not allowed.
     """
 
     def __init__(self) -> None:
         self.defaults: Callable[[Raw], None] = default
         self.fake = FakeAPI(*(self._kind(each) for each in FakeAPI().kinds))
         super().__init__(connection_to(self.fake, OURS))
-        self.informers: dict[Kind, Informer[Any]] = {
-            kind: Informer(ListWatch(self, resource), DECODERS[kind]) for kind, resource in RESOURCES.items()
-        }
+        self.informers = self.empty_informers()
         self.writes: list[str] = []
+        self.refused: str | None = None
         self.fault: Callable[[str, Kind, str], str] = lambda verb, kind, name: ""
         self.mutate: Callable[[Kind, Raw], None] = lambda kind, raw: None
         self._delivered, self._after = 0, ""
         self.fake.fault, self.fake.after = self._asked, self._answered
         for kind, resource in RESOURCES.items():
             self.fake.mutate(resource, partial(self._mutated, kind))
+
+    def empty_informers(self) -> dict[Kind, Informer[Any]]:
+        return {
+            kind: Informer(ListWatch(self, resource), DECODERS[kind]) for kind, resource in RESOURCES.items()
+        }
 
     def _kind(self, kind: FakeKind) -> FakeKind:
         """With the defaults of the moment."""
@@ -163,6 +168,8 @@ class Api(Client):
         what = _request(call) if call.headers["user-agent"] == OURS else None
         fault = self.fault(*what) if what else ""
         self._after = fault
+        if self.refused and what and what[0] == "change" and self.refused in str(call.body):
+            return refusal(403, "Forbidden", f"{self.refused} is not allowed")
         if fault == "forbidden":
             return refusal(403, "Forbidden", "not you")
         if fault == "not found":
@@ -292,6 +299,14 @@ class Leader:
                 return
             self.clock.advance(due if due is not None else 1.0)
         raise AssertionError("it does not come to rest")
+
+    def steps(self, seconds: int) -> None:
+        """A reconcile per second, while pods start at once and the watches tell all."""
+        for _ in range(seconds):
+            self.look()
+            self.run_pods()
+            self.api.deliver()
+            self.clock.advance(1.0)
 
     def looks(self, seconds: float, *keys: str) -> int:
         """How often *keys* are reconciled in that time, as the work queue would: when due, and not before."""

@@ -65,10 +65,7 @@ def test_a_detachment_that_is_only_preferred_goes_on_after_its_time() -> None:
     here.cloud.fault = lambda asked: "throttled"
     began = here.clock()
     while not here.has("proxy:2"):
-        here.look()
-        here.run_pods()
-        here.api.deliver()
-        here.clock.advance(1.0)
+        here.steps(1)
 
     assert 30 <= here.clock() - began <= 30 + 2 * 5 + 2
 

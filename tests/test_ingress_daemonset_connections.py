@@ -141,34 +141,25 @@ def detaching(connections: int | None, confirm: str = "required") -> Leader:
     return here
 
 
-def steps(here: Leader, seconds: int) -> None:
-    """A reconcile per second."""
-    for _ in range(seconds):
-        here.look()
-        here.run_pods()
-        here.api.deliver()
-        here.clock.advance(1.0)
-
-
 def test_a_leader_that_ends_leaves_the_rest_of_the_time_to_the_next() -> None:
     here = detaching(6)
-    steps(here, GRACE + TIMEOUT // 2)
+    here.steps(GRACE + TIMEOUT // 2)
     other = Leader(here.api, before=here)
     other.connections["n1"] = 6
-    steps(other, TIMEOUT // 2 - 5)
+    other.steps(TIMEOUT // 2 - 5)
     assert other.images() == {"proxy:1"}
 
-    steps(other, 10)
+    other.steps(10)
     assert other.images() == {"proxy:2"}
     assert other.recorder.reasons.count("ConnectionsOpen") == 1
 
 
 def test_a_count_from_before_the_health_checker_was_lost_does_not_release_pods() -> None:
     here = detaching(0, confirm="off")
-    steps(here, GRACE - 5)
+    here.steps(GRACE - 5)
     here.unread.add("n1")
-    steps(here, TIMEOUT - 10)
+    here.steps(TIMEOUT - 10)
     assert here.images() == {"proxy:1"}
 
-    steps(here, 30)
+    here.steps(30)
     assert here.images() == {"proxy:2"}

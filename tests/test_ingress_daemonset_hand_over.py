@@ -48,13 +48,6 @@ class Cluster:
         with suppress(KubeError):
             self.leader.look()
 
-    def turns(self, number: int = 4) -> None:
-        for _ in range(number):
-            self.look()
-            self.leader.run_pods()
-            self.api.deliver()
-            self.leader.clock.advance(STATUS_PERIOD)
-
 
 @pytest.mark.parametrize("ahead", [AHEAD, -AHEAD])
 def test_a_leader_beside_another_gives_the_whole_grace_whatever_their_clocks_show(ahead: int) -> None:
@@ -82,7 +75,7 @@ def to_the_end_of_a_drain(here: Cluster) -> None:
     """The next look clears the request of n1."""
     here.evict("n1")
     here.api.deliver()
-    here.turns()
+    here.leader.steps(4)
     here.leader.clock.advance(HELD + LINGER)
 
 

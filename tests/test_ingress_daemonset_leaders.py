@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controllers.ingress_daemonset.children import Kind
-from controllers.ingress_daemonset.object_cache import DECODERS, RESOURCES
+from controllers.ingress_daemonset.object_cache import RESOURCES
 from kube.errors import KubeError
-from kube.informer import Identity, Informer, ListWatch
+from kube.informer import Identity, Informer
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, outdated, with_nodes
 from tests.ingress_daemonset_rolling import at
 
@@ -34,7 +34,7 @@ def with_cache_of_now(here: Leader) -> Leader:
 
 
 def frozen(api: Api) -> dict[Kind, Informer[Any]]:
-    informers = {kind: Informer(ListWatch(api, served), DECODERS[kind]) for kind, served in RESOURCES.items()}
+    informers = api.empty_informers()
     for kind, served in RESOURCES.items():
         for each in api.fake.changes(0):
             if each.key[0] == served and each.new:
@@ -184,19 +184,15 @@ def test_what_was_waited_for_is_followed_at_once_though_nothing_changes_beside(
 def test_a_measured_canary_costs_one_query_and_one_write_per_interval() -> None:
     here, asked = measured(), list[str]()
     here.ask = lambda query: asked.append(query) or 1.0  # type: ignore[func-returns-value]
-    here.api.edit("IngressDaemonSet", KEY, {"spec": failing_late()})
-    here.api.deliver()
+    canary = {"nodes": 1, "metric": {**METRIC, "failureLimit": 999}}
+    strategy = {"rollingUpdate": {"canary": canary}}
+    here.api.change("IngressDaemonSet", KEY, {"spec": {"updateStrategy": strategy}})
     before = len(here.api.writes)
     looked = here.looks(600)
 
     assert 19 <= len(asked) <= 21
     assert len(here.api.writes) - before <= len(asked) + 1
     assert looked <= 5 * len(asked)
-
-
-def failing_late() -> Raw:
-    metric = {**METRIC, "failureLimit": 999}
-    return {"updateStrategy": {"rollingUpdate": {"canary": {"nodes": 1, "metric": metric}}}}
 
 
 def test_a_time_without_a_leader_is_not_taken_for_good() -> None:

@@ -18,7 +18,6 @@ from controllers.ingress_daemonset.controller import STATUS_PERIOD
 from controllers.ingress_daemonset.object_cache import UNLABELLED_PERIOD
 from controllers.ingress_daemonset.pacing import MOST_FAILURES
 from controllers.ingress_daemonset.writer import LONGEST_REFUSAL
-from dev.fake_api import Reply, Request, refusal
 from kube.errors import KubeError
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings.ingress_daemonset import HealthChecker
@@ -27,8 +26,8 @@ from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, outdated
 from tests.ingress_daemonset_world import DETACHED, raw_node
 
 
-def made(api: Api, kind: str) -> set[str]:
-    return {key for found, key in api.objects if found == kind}
+def deployments(api: Api) -> set[str]:
+    return {key for kind, key in api.objects if kind == "Deployment"}
 
 
 def add_dns(api: Api) -> None:
@@ -53,13 +52,7 @@ def test_a_grace_counts_from_when_the_annotation_surely_stood_there() -> None:
 
 def test_a_node_whose_template_is_refused_is_attached_at_the_deadline_and_the_object_says_so() -> None:
     here = outdated("n1", "n2", rolling=DETACHING, progressDeadlineSeconds=60)
-    faults = here.api.fake.fault
-
-    def refuse(call: Request) -> Reply | None:
-        refused = call.method == "PATCH" and "proxy:2" in str(call.body) and "deployments" in call.path
-        return refusal(403, "Forbidden", "proxy:2 is not signed") if refused else faults(call)
-
-    here.api.fake.fault = refuse
+    here.api.refused = "proxy:2"
     here.looks(1)
     here.run_pods()
     here.api.deliver()
@@ -72,11 +65,11 @@ def test_a_node_whose_template_is_refused_is_attached_at_the_deadline_and_the_ob
 
     found = {kind: (each["status"], each["reason"]) for kind, each in here.conditions().items()}
     assert (found["Progressing"], found["Degraded"]) == (("False", "Halted"), ("True", "RolloutStuck"))
-    said = "proxy:2 is not signed (403 Forbidden), for progressDeadlineSeconds"
+    said = "proxy:2 is not allowed (403 Forbidden), for progressDeadlineSeconds"
     assert said in here.conditions()["Progressing"]["message"]
     assert {"FailedUpdate", "RolloutHalted"} <= {*here.recorder.reasons}
 
-    here.api.fake.fault = faults
+    here.api.refused = None
     for paused in (True, False):
         here.api.change("IngressDaemonSet", KEY, {"spec": {"paused": paused}})
         here.settle()
@@ -86,18 +79,12 @@ def test_a_node_whose_template_is_refused_is_attached_at_the_deadline_and_the_ob
 def test_a_refused_finalizer_begins_nothing_and_the_status_says_so() -> None:
     here = outdated("n1", rolling=DETACHING)
     here.api.change("IngressDaemonSet", KEY, {"metadata": {"finalizers": []}})
-    faults = here.api.fake.fault
-
-    def refuse(call: Request) -> Reply | None:
-        refused = call.method == "PATCH" and "finalizers" in str(call.body)
-        return refusal(403, "Forbidden", "not you") if refused else faults(call)
-
-    here.api.fake.fault = refuse
+    here.api.refused = "finalizers"
     here.looks(10)
 
     progressing = here.conditions()["Progressing"]
     assert (here.off(), progressing["reason"]) == (set(), "WaitingForNodes")
-    assert "refuses to change IngressDaemonSet web: not you" in progressing["message"]
+    assert "refuses to change IngressDaemonSet web: finalizers is not allowed" in progressing["message"]
 
 
 def test_a_write_that_waited_for_others_is_late() -> None:
@@ -140,7 +127,7 @@ def test_a_refused_write_is_retried_with_back_off_and_blocks_no_other() -> None:
         here.look()
         here.clock.advance(0.5)
 
-    assert made(here.api, "Deployment") == {"edge/web-n2"}
+    assert deployments(here.api) == {"edge/web-n2"}
     assert 4 <= len(tries) <= 12
     assert "FailedCreate" in here.recorder.reasons
 
@@ -168,7 +155,7 @@ def test_writes_that_hang_hold_up_no_other_ingress_daemonset() -> None:
     assert tries == []
     here.api.fault = lambda verb, kind, name: ""
     here.settle()
-    assert len(made(here.api, "Deployment")) == 100
+    assert len(deployments(here.api)) == 100
 
 
 def refusing(*names: str) -> Callable[[str, str, str], str]:
@@ -312,7 +299,7 @@ def test_an_unmanaged_object_is_left_alone_and_read_again_until_it_is_gone() -> 
         here.look()
         api.deliver()
     assert "labels" not in api.objects["Deployment", "edge/web-n1"]["metadata"]
-    assert made(api, "Deployment") == {"edge/web-n1", "edge/web-n2"}
+    assert deployments(api) == {"edge/web-n1", "edge/web-n2"}
     here.clock.advance(STATUS_PERIOD)
     here.look()
     assert "ForeignDeployment" in here.recorder.reasons
@@ -335,7 +322,7 @@ def test_an_unmanaged_object_that_cannot_be_read_blocks_nothing() -> None:
     here.clock.advance(UNLABELLED_PERIOD)
     due = here.look()
 
-    assert "edge/web-n3" in made(api, "Deployment")
+    assert "edge/web-n3" in deployments(api)
     assert due is not None
     assert due > 0
 
@@ -364,7 +351,7 @@ def test_a_status_that_cannot_be_written_is_an_error_for_the_queue() -> None:
     here.api.fault = lambda verb, kind, name: "timed out" if verb == "status" else ""
     with pytest.raises(KubeError):
         here.look()
-    assert made(here.api, "Deployment") == {"edge/web-n1"}
+    assert deployments(here.api) == {"edge/web-n1"}
     assert here.recorder.reasons == []
 
 
