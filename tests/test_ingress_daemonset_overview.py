@@ -78,10 +78,16 @@ def test_the_history_has_the_last_ten() -> None:
         assert later["fromRevision"] == earlier["toRevision"]
 
 
-def test_another_template_supersedes_the_rollout() -> None:
+def begun() -> Rolling:
+    """Two of six nodes have the second template."""
     rolling = Rolling()
-    rolling.roll_out("proxy:2")
+    rolling.roll_out()
     rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
+    return rolling
+
+
+def test_another_template_supersedes_the_rollout() -> None:
+    rolling = begun()
     first = rolling.rollout
     rolling.world.retemplate("proxy:3")
     rolling.turn()
@@ -96,9 +102,7 @@ def test_another_template_supersedes_the_rollout() -> None:
 
 @pytest.mark.parametrize("paused", [False, True])
 def test_an_aborted_rollout_returns_from_the_template_that_nodes_have(paused: bool) -> None:
-    rolling = Rolling()
-    rolling.roll_out("proxy:2")
-    rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
+    rolling = begun()
     first = rolling.rollout
     rolling.world.raw["spec"]["paused"] = paused
     rolling.turns(20 if paused else 0)
@@ -136,9 +140,7 @@ def test_a_template_that_is_withdrawn_before_a_pod_is_touched_is_no_rollout_that
 
 def test_a_template_that_is_withdrawn_later_was_not_complete() -> None:
     """Nor where the nodes are back before a status says that they are to return."""
-    rolling = Rolling()
-    rolling.roll_out("proxy:2")
-    rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
+    rolling = begun()
     stored = rolling.status
     rolling.world.retemplate("proxy:1")
     rolling.finish()
@@ -149,9 +151,7 @@ def test_a_template_that_is_withdrawn_later_was_not_complete() -> None:
 
 
 def test_a_pause_ends_it_and_the_rest_is_a_rollout_of_its_own() -> None:
-    rolling = Rolling()
-    rolling.roll_out()
-    rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
+    rolling = begun()
     rolling.world.raw["spec"]["paused"] = True
     rolling.turn()
 
@@ -167,9 +167,7 @@ def test_a_pause_ends_it_and_the_rest_is_a_rollout_of_its_own() -> None:
 
 
 def test_nodes_that_have_left_are_not_said_to_be_updated() -> None:
-    rolling = Rolling()
-    rolling.roll_out()
-    rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
+    rolling = begun()
     for name in ("n5", "n6"):
         del rolling.world.nodes[name], rolling.world.deployments[f"web-{name}"]
     rolling.turn()
