@@ -29,7 +29,7 @@ from kube.errors import KubeError
 from kube.resources import NODES
 from settings import CLBSettings
 from tests.fakes import FakeClock
-from tests.ingress_daemonset_leader import KEY, Api, Leader
+from tests.ingress_daemonset_leader import Api, Leader
 from tests.ingress_daemonset_world import raw_node, raw_resource
 
 T = TypeVar("T")
@@ -78,9 +78,9 @@ class Transport:
             raise kind_of(fault.code)(fault.code, str(fault), action=api.action) from None
 
 
-def cloud_of(*nodes: str, clock: FakeClock, **knobs: Any) -> Transport:
+def cloud_of(*nodes: str) -> Transport:
     """With a load balancer of two listeners, each with a backend on each node."""
-    world = World(Knobs(weight_seconds=TASK, **knobs), clock)
+    world = World(Knobs(weight_seconds=TASK), FakeClock())
     world.put_load_balancer(
         BALANCER,
         [
@@ -97,15 +97,11 @@ def with_nodes(*names: str, **spec: Any) -> Api:
     api = Api()
     api.put("IngressDaemonSet", raw_resource(**({"rolling": ROLLING} | spec)))
     for name in names:
-        api.put("Node", merged_node(name))
+        raw = raw_node(name)
+        api.put("Node", raw | {"spec": raw["spec"] | {"providerID": f"qcloud:///200001/ins-{name}"}})
     api.fake.put(NAMESPACES, {"metadata": {"name": "drawbridge"}})
     api.deliver()
     return api
-
-
-def merged_node(name: str) -> dict[str, Any]:
-    raw = raw_node(name)
-    return {**raw, "spec": {**raw["spec"], "providerID": f"qcloud:///200001/ins-{name}"}}
 
 
 class ClbLeader(Leader):
@@ -197,15 +193,9 @@ def _node_in(key: str) -> str:
 
 def rolling(*nodes: str, rolling: Mapping[str, Any] | None = None, **spec: Any) -> ClbLeader:
     """A leader whose pods run, and are to get a new template."""
-    nodes = nodes or ("n1", "n2")
-    clock = FakeClock()
     api = with_nodes(*nodes, rolling={**ROLLING, **(rolling or {})}, **spec)
-    here = ClbLeader(api, cloud_of(*nodes, clock=clock))
-    here.clock.at = clock.at
+    here = ClbLeader(api, cloud_of(*nodes))
     here.cloud.world.clock = here.clock
     here.settle()
     here.retemplate("proxy:2")
     return here
-
-
-__all__ = ["BALANCER", "KEY", "ClbLeader", "Transport", "rolling", "with_nodes"]

@@ -14,7 +14,8 @@ from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import Pace
 from kube.leader_election import LeadershipLost
-from tests.ingress_daemonset_clb_world import BALANCER, KEY, ROLLING, TASK, WEIGHT, ClbLeader, rolling
+from tests.ingress_daemonset_clb_world import BALANCER, ROLLING, TASK, WEIGHT, ClbLeader, rolling
+from tests.ingress_daemonset_leader import KEY
 
 Raw = dict[str, Any]
 LATE = 120
