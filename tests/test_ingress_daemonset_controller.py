@@ -24,9 +24,9 @@ from controllers.ingress_daemonset.planner import Plan
 from controllers.ingress_daemonset.reporter import Reporter, news
 from controllers.ingress_daemonset.status import Unconfirmed
 from controllers.workqueue import WorkQueue
-from dev.fake_api import FakeAPI
+from dev.fake_api import FakeAPI, refusal
 from dev.fake_api.kinds import BUILT_IN
-from kube.errors import Unreachable
+from kube.errors import ServerError
 from kube.types import Condition
 from tests.factories import BEYOND_ALL_TIMES, NOW
 from tests.fakes import FakeClock, FakeRecorder
@@ -171,23 +171,17 @@ def test_a_node_with_times_beyond_all_years_is_known_from_the_answer_to_a_write(
     assert len(cache.get(node).status.conditions) == 3  # type: ignore[union-attr]
 
 
-class Away:
-    def serves(self, resource: object) -> bool:
-        raise Unreachable("down")
-
-
 def test_it_waits_for_its_kind() -> None:
-    away: Any = Away()
     with pytest.raises(NotServed):
         require_served(FakeAPI(*BUILT_IN).client())
-    with pytest.raises(Unreachable):
-        require_served(away)
-    assert require_served(FakeAPI().client())
+    api = FakeAPI()
+    assert require_served(api.client())
+    api.fault = lambda _: refusal(503, "ServiceUnavailable", "down")
+    with pytest.raises(ServerError):
+        require_served(api.client())
 
 
 WEB = {"namespace": "edge", "name": "web"}
-
-
 UPDATES = {"rollout": RolloutStatus()}
 
 
