@@ -68,10 +68,6 @@ def test_the_annotation_is_the_configured_one() -> None:
     assert fault_of(deployment(annotations={TO_BE_UPDATED: "x"}), config) is None
 
 
-def test_what_was_not_seen_yet_gets_no_traffic() -> None:
-    assert "has not been seen yet" in str(Checker(CONFIG, FakeClock()).problem())
-
-
 def test_while_the_api_server_is_away_the_last_answer_is_kept() -> None:
     clock = FakeClock()
     good, bad = Checker(CONFIG, clock), Checker(CONFIG, clock)
@@ -120,6 +116,7 @@ def scheduled(mark: str = "first", **metadata: Any) -> Deployment:
 def test_the_state_says_for_how_long_a_detachment_has_been_answered_with_503() -> None:
     clock = FakeClock()
     checker = Checker(CONFIG, clock)
+    assert "has not been seen yet" in str(checker.problem())
     assert checker.state() == State(503, str(checker.problem()))
 
     checker.see(deployment(uid="u1"), clock.at)
