@@ -38,11 +38,6 @@ def of_pods(client: Client, namespace: str) -> dict[str, Usage]:
     return {name: of(found) for name, found in pids.items()}
 
 
-def with_variable(name: str, value: str) -> list[int]:
-    """Those that have it so in their environment."""
-    return [pid for pid in processes.running() if processes.variable(pid, name) == value]
-
-
 def below(root: int) -> list[int]:
     """*root* and all its descendants, orphans that it has adopted included."""
     children: dict[int, list[int]] = {}
@@ -56,7 +51,7 @@ def below(root: int) -> list[int]:
 
 def seconds_of_tree(root: int) -> float:
     """CPU of *root* and of all its descendants, those that have ended and were waited for included."""
-    return sum(sum(_times(pid)) for pid in below(root))
+    return sum(_seconds(pid) for pid in below(root))
 
 
 def started_at(pid: int) -> float:
@@ -67,12 +62,6 @@ def started_at(pid: int) -> float:
 def of_component(lab: Lab, name: str) -> Usage:
     """One of the control plane's programs, by its name."""
     return of(processes_of(lab, name))
-
-
-def family(pid: int) -> list[int]:
-    """*pid* and its descendants."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(each for child in children for each in family(int(child)))]
 
 
 def private(pid: int) -> float:
@@ -105,13 +94,12 @@ def _usage(pid: int) -> Usage:
     return Usage(seconds, int(fields[21]) * PAGE, int(peak[1]) * 1024 if peak else 0)
 
 
-def _times(pid: int) -> tuple[float, float]:
-    """CPU seconds of the process, and of its children that have ended."""
+def _seconds(pid: int) -> float:
+    """CPU of the process, and of its children that have ended."""
     try:
-        fields = [int(each) / TICKS for each in _stat(pid)[11:15]]
+        return sum(int(each) / TICKS for each in _stat(pid)[11:15])
     except OSError:
-        return 0.0, 0.0
-    return fields[0] + fields[1], fields[2] + fields[3]
+        return 0.0
 
 
 def _parent(pid: int) -> int:

@@ -17,7 +17,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dev.bench import processes
 from dev.hostile.attackers import attacking
 from dev.hostile.attacks import ATTACKS, Tally, Target
 from dev.hostile.good_client import Seen, calling
@@ -25,6 +24,7 @@ from dev.hostile.memory import Limited, limited
 from dev.lab.bootstrap import running
 from dev.lab.errors import LabError
 from dev.lab.install import NAMESPACE
+from dev.lab.processes import with_variable
 from dev.lab.session import Lab
 from kube.errors import KubeError
 
@@ -123,7 +123,7 @@ def _target(lab: Lab) -> tuple[Target, list[int]]:
         "get", "pods", "--namespace", NAMESPACE, "--selector", selector, "--output=json"
     ).stdout
     [pod] = json.loads(found)["items"]
-    pids = processes.with_variable("POD_UID", pod["metadata"]["uid"])
+    pids = with_variable("POD_UID", pod["metadata"]["uid"])
     return Target(pod["status"]["podIP"], 9443, 8081, 8080), pids
 
 

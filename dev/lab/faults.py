@@ -40,7 +40,7 @@ def frozen(lab: Lab, component: str) -> Iterator[None]:
 def killed(lab: Lab, component: str) -> Iterator[None]:
     """*component* is killed, and started after the block by the command that started it before."""
     pid = process_of(lab, component)
-    command, environment = (_strings(pid, what) for what in ("cmdline", "environ"))
+    command, environment = (processes.words(pid, what) for what in ("cmdline", "environ"))
     directory = os.readlink(f"/proc/{pid}/cwd")
     processes.send(pid, signal.SIGKILL)
     until(lambda: _has_ended(pid), 10, f"{component} to be gone")
@@ -59,7 +59,7 @@ def killed(lab: Lab, component: str) -> Iterator[None]:
 @contextmanager
 def second_api_server(lab: Lab) -> Iterator[Client]:
     """Another API server on the same etcd: its watches go on while the first one is away."""
-    command = _strings(process_of(lab, "kube-apiserver"), "cmdline")
+    command = processes.words(process_of(lab, "kube-apiserver"), "cmdline")
     [port] = free_ports(lab.slot.ports, 1)
     command = [f"--secure-port={port}" if each.startswith("--secure-port=") else each for each in command]
     kubeconfig = lab.directory / "second-kubeconfig"
@@ -92,7 +92,7 @@ def process_of(lab: Lab, component: str) -> int:
 
 
 def processes_of(lab: Lab, component: str) -> list[int]:
-    return [pid for pid in processes.marked(lab.directory) if _name(pid) == component]
+    return [pid for pid in processes.marked(lab.directory) if processes.name_of(pid) == component]
 
 
 def _has_ended(pid: int) -> bool:
@@ -101,18 +101,3 @@ def _has_ended(pid: int) -> bool:
         return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return True
-
-
-def _name(pid: int) -> str:
-    """Of its program, or of the Python module that it runs, as in "dev.lab.policy"."""
-    command = _strings(pid, "cmdline")
-    if command[1:2] == ["-m"]:
-        return command[2]
-    return Path(command[0]).name if command else ""
-
-
-def _strings(pid: int, what: str) -> list[str]:
-    try:
-        return [each for each in Path(f"/proc/{pid}/{what}").read_text().split("\0") if each]
-    except OSError:  # gone meanwhile
-        return []

@@ -28,13 +28,32 @@ def running() -> list[int]:
     return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]
 
 
-def variable(pid: int, name: str) -> str:
-    """What it has in its environment; nothing of a process that is gone meanwhile, or another user's."""
+def words(pid: int, what: str) -> list[str]:
+    """Of its ``cmdline`` or its ``environ``; none of a process that is gone meanwhile, or another user's."""
     try:
-        variables = Path(f"/proc/{pid}/environ").read_text(errors="surrogateescape").split("\0")
+        text = Path(f"/proc/{pid}/{what}").read_text(errors="surrogateescape")
     except OSError:
-        return ""
+        return []
+    return [each for each in text.split("\0") if each]
+
+
+def name_of(pid: int) -> str:
+    """Of its program, or of the Python module that it runs, as in "dev.lab.policy"."""
+    command = words(pid, "cmdline")
+    if command[1:2] == ["-m"]:
+        return command[2]
+    return Path(command[0]).name if command else ""
+
+
+def variable(pid: int, name: str) -> str:
+    """What it has in its environment."""
+    variables = words(pid, "environ")
     return next((each.partition("=")[2] for each in variables if each.startswith(f"{name}=")), "")
+
+
+def with_variable(name: str, value: str) -> list[int]:
+    """Those that have it so in their environment."""
+    return [pid for pid in running() if variable(pid, name) == value]
 
 
 def marked(directory: Path) -> list[int]:

@@ -6,14 +6,12 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from dev.lab import faults, processes
 from dev.lab.cluster import COMPONENTS
 from dev.lab.owner import ROOT
 from dev.lab.session import Lab
 from kube.resources import LEASES
-from tests.chaos.programs import command
 
 PROGRAM = "dev.lab.kubelet"
 KWOK = "kwok-controller"
@@ -26,15 +24,14 @@ class Machines:
 
     def __init__(self, lab: Lab) -> None:
         self._lab, self._again = lab, list[subprocess.Popen[bytes]]()
-        [pid] = _kubelets(lab)
-        self._command = command(pid)
+        self._command = processes.words(faults.process_of(lab, PROGRAM), "cmdline")
 
     def stop(self) -> None:
-        for pid in _kubelets(self._lab):
+        for pid in faults.processes_of(self._lab, PROGRAM):
             processes.send(pid, signal.SIGKILL)
         for each in self._again:
             each.wait()
-        self._lab.wait(lambda: not _kubelets(self._lab), SECONDS, "the nodes to be off")
+        self._lab.wait(lambda: not faults.processes_of(self._lab, PROGRAM), SECONDS, "the nodes to be off")
 
     def start(self) -> None:
         with (self._lab.logs / "kubelet.log").open("ab") as log:
@@ -82,9 +79,4 @@ def _end_leases(lab: Lab) -> None:
 
 
 def _components(lab: Lab) -> set[str]:
-    commands = [command(pid) for pid in processes.marked(lab.directory)]
-    return {Path(each[0]).name for each in commands if each} & PARTS
-
-
-def _kubelets(lab: Lab) -> list[int]:
-    return [pid for pid in processes.marked(lab.directory) if PROGRAM in command(pid)]
+    return {processes.name_of(pid) for pid in processes.marked(lab.directory)} & PARTS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from dev.lab.errors import LabError
@@ -60,14 +59,6 @@ def kill(lab: Lab, name: str, number: signal.Signals = signal.SIGKILL) -> None:
 def delete(lab: Lab, name: str) -> None:
     """Its process gets SIGTERM, and another pod takes its place."""
     lab.client.delete(PODS, name, NAMESPACE)
-
-
-def command(pid: int) -> list[str]:
-    """Its words; none when it is gone."""
-    try:
-        return [each for each in Path(f"/proc/{pid}/cmdline").read_text().split("\0") if each]
-    except OSError:
-        return []
 
 
 def kill_for_good(lab: Lab, pod: str) -> None:

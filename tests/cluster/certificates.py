@@ -16,7 +16,7 @@ from cryptography import x509
 from certs.issue import is_issued_by
 from certs.rotation import Held, bundles_in, certificates_in, held_in
 from controllers.certificates.controller import CONFIGURATIONS, SECRETS
-from dev.lab import processes
+from dev.lab import faults, processes
 from dev.lab.errors import LabError
 from dev.lab.session import Lab
 from dev.lab.waiting import stretch, until
@@ -125,7 +125,7 @@ def succeeding_admissions(lab: Lab, namespace: str) -> Iterator[Admissions]:
 def late_kubelets(lab: Lab) -> Iterator[None]:
     """While the block runs, no server gets a change of its Secret: kubelets may take a minute and a half."""
     # A child of it has its words until it runs a program of its own.
-    [pid] = lab.wait(lambda: found if len(found := kubelets(lab)) == 1 else [], 10, "its kubelet alone")
+    [pid] = lab.wait(lambda: found if len(found := _kubelets(lab)) == 1 else [], 10, "its kubelet alone")
     processes.send(pid, signal.SIGSTOP)
     try:
         yield
@@ -133,8 +133,8 @@ def late_kubelets(lab: Lab) -> Iterator[None]:
         processes.send(pid, signal.SIGCONT)
 
 
-def kubelets(lab: Lab) -> list[int]:
-    return [pid for pid in processes.marked(lab.directory) if "dev.lab.kubelet" in programs.command(pid)]
+def _kubelets(lab: Lab) -> list[int]:
+    return faults.processes_of(lab, "dev.lab.kubelet")
 
 
 def shown(address: str, trusted: bytes) -> x509.Certificate:

@@ -69,20 +69,10 @@ def assert_gone(name: str) -> None:
     until(lambda: name not in workdir.names(), SECONDS, f"the directory of {name} to go")
 
 
-def companions(name: str) -> list[bytes]:
-    """The command lines of a lab's kubelet and balancer."""
+def companions(name: str) -> set[str]:
+    """Of a lab's kubelet and balancer, those that run."""
     pids = processes.marked(workdir.directory(name))
-    return [
-        each for each in map(command_line, pids) if b"dev.lab.kubelet" in each or b"dev.lab.services" in each
-    ]
-
-
-def command_line(pid: int) -> bytes:
-    """Nothing when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+    return {"dev.lab.kubelet", "dev.lab.services"} & {*map(processes.name_of, pids)}
 
 
 @pytest.fixture

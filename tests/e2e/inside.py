@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
+from dev.lab import processes
 from tests.e2e.real import Real
 
 LOOK = """\
@@ -38,19 +38,8 @@ def seen_in(cluster: Real, place: str, pod: str) -> dict[str, Any]:
 
 def processes_of(pod: str) -> list[int]:
     """Those of a pod of the chart, by the name that it has in its environment."""
-    return [pid for pid in _pids() if f"POD_NAME={pod}" in _words(pid, "environ")]
+    return processes.with_variable("POD_NAME", pod)
 
 
 def kubelets() -> list[int]:
-    return [pid for pid in _pids() if _words(pid, "cmdline")[0].endswith("/kubelet")]
-
-
-def _pids() -> list[int]:
-    return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
-
-
-def _words(pid: int, what: str) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/{what}").read_text(errors="replace").split("\0")
-    except OSError:  # it has ended
-        return [""]
+    return [pid for pid in processes.running() if processes.name_of(pid) == "kubelet"]

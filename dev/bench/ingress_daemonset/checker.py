@@ -19,6 +19,7 @@ from dev.bench.deployments import CONTROLLERS
 from dev.bench.ingress_daemonset.manifests import with_health_checker
 from dev.bench.processes import Usage
 from dev.lab.install import NAMESPACE
+from dev.lab.processes import with_variable
 from dev.lab.session import Lab
 from dev.lab.waiting import until
 from kube.resources import DEPLOYMENTS, PODS
@@ -60,7 +61,7 @@ def _restarted(lab: Lab, namespace: str, port: int) -> Started:
 
 def _running(port: int) -> set[int]:
     """The processes of the health checker on *port*."""
-    return set(processes.with_variable(health_checks.PORT, str(port)))
+    return set(with_variable(health_checks.PORT, str(port)))
 
 
 def _answered_at(port: int) -> float | None:

@@ -89,9 +89,9 @@ def _started(directory: Path, program: str, port: int, **config: Any) -> tuple[f
     kinds = {"pods", *map(FOLLOWED.__getitem__, config)} if program == "controllers" else set()
     with _running(directory, program, port, config) as (pid, health, metrics):
         until(lambda: _get(health, "/readyz") is not None, PATIENCE, f"the {program} to be ready", every=0.01)
-        seconds = processes.of(processes.family(pid)).seconds
+        seconds = processes.of(processes.below(pid)).seconds
         until(lambda: _has_synced(metrics, kinds) and _rests(pid), PATIENCE, f"the {program} to come to rest")
-        return seconds, sum(map(processes.private, processes.family(pid))) / MIB
+        return seconds, sum(map(processes.private, processes.below(pid))) / MIB
 
 
 @contextmanager
@@ -160,9 +160,9 @@ def _api(directory: Path, nodes: int, pods: int) -> Iterator[int]:
 
 
 def _rests(pid: int) -> bool:
-    before = processes.of(processes.family(pid)).seconds
+    before = processes.of(processes.below(pid)).seconds
     time.sleep(3)  # the length of the measurement
-    return processes.of(processes.family(pid)).seconds - before < SETTLED
+    return processes.of(processes.below(pid)).seconds - before < SETTLED
 
 
 def _has_synced(port: int, kinds: Iterable[str]) -> bool:
