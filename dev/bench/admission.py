@@ -16,9 +16,10 @@ from dev.bench.ip_reservation.load import review
 from dev.bench.ip_reservation.server import BARE, Question, asked, compared
 from dev.bench.ip_reservation.variants import noop_registration
 from dev.bench.report import Figure, figure
-from dev.lab.admission import WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATIONS
+from dev.lab.admission import WEBHOOK_CONFIGURATION
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
+from kube.resources import MUTATING_WEBHOOKS
 
 CONCURRENCY = 8
 NOOP = (BENCH, "noop")
@@ -65,7 +66,7 @@ def figures(lab: Lab, gate: Gate, *, size: int, rounds: int, requests: int) -> l
         *of_creations(gate, ours, noop, wanted, others),
         *compared(asked(lab, _questions(gate), rounds=rounds, requests=requests)),
     ]
-    lab.client.delete(WEBHOOK_CONFIGURATIONS, "bench-noop")
+    lab.client.delete(MUTATING_WEBHOOKS, "bench-noop")
     scale(lab.client, NOOP, 0)
     await_scaled(lab, NOOP, 0)
     return found
@@ -73,9 +74,9 @@ def figures(lab: Lab, gate: Gate, *, size: int, rounds: int, requests: int) -> l
 
 def _registered(lab: Lab, gate: Gate, authority: bytes) -> tuple[str, str]:
     """The names of our webhook and of the no-op's, which is called beside it from now on."""
-    ours = of_path(lab.client.get(WEBHOOK_CONFIGURATIONS, WEBHOOK_CONFIGURATION), gate.path)
+    ours = of_path(lab.client.get(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION), gate.path)
     noop = noop_registration(ours, authority, conditions=False)
-    lab.client.create(WEBHOOK_CONFIGURATIONS, noop)
+    lab.client.create(MUTATING_WEBHOOKS, noop)
     names: tuple[str, str] = (ours["webhooks"][0]["name"], noop["webhooks"][0]["name"])
     lab.wait(lambda: _are_called(create(lab, gate, 1, gate.marks), names), PATIENCE, "both to be called")
     return names

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from certs import issue
-from dev.lab.install import NAMESPACE, RELEASE
+from dev.judge.observation import is_ready, is_terminating
+from dev.lab.install import NAMESPACE, RELEASE, SECRETS
 from dev.lab.session import Lab
 from kube.client import Client, Resource
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, SERVICES
-
-SECRETS = Resource("", "v1", "secrets")
 
 BENCH = "bench"
 """The namespace of what is not ours."""
@@ -109,15 +108,9 @@ def await_scaled(lab: Lab, place: Place, replicas: int) -> None:
 
     def scaled() -> bool:
         pods = lab.client.list(PODS, namespace, label_selector=labels).items
-        return len(pods) == replicas and all(is_ready(pod) for pod in pods)
+        return len(pods) == replicas and all(is_ready(pod) and not is_terminating(pod) for pod in pods)
 
     lab.wait(scaled, PATIENCE, f"{replicas} ready pods of {namespace}/{name}")
-
-
-def is_ready(pod: Mapping[str, Any]) -> bool:
-    conditions: Sequence[Mapping[str, Any]] = pod["status"].get("conditions", ())
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    return ready and "deletionTimestamp" not in pod["metadata"]
 
 
 def _certificate(host: str) -> tuple[bytes, issue.Pair]:

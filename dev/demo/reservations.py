@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from calico.segment import IPReservation
-from dev.demo.stage import HERE, SECONDS, Stage, is_ready, restarts
+from dev.demo.stage import HERE, SECONDS, Stage, restarts
 from dev.judge import reservation
+from dev.judge.observation import is_ready
 from dev.lab.direct import urlopen
 from dev.lab.errors import LabError
 from dev.lab.install import NAMESPACE as DRAWBRIDGE

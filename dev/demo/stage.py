@@ -129,10 +129,5 @@ def restarts(program: dict[str, Any]) -> int:
     return sum(each["restartCount"] for each in program["status"].get("containerStatuses", ()))
 
 
-def is_ready(program: dict[str, Any]) -> bool:
-    conditions = program["status"].get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-
-
 def _runs(pod: Pod) -> bool:
     return pod.status.phase == "Running" and bool(pod.status.addresses)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from api.anycast_ip import is_tainted
@@ -12,14 +13,11 @@ from api.elasticity import GATE, LOCAL_REPLICAS
 from api.ingress_daemonset import INGRESS_DAEMONSETS, KIND
 from cli.installation import POLICIES
 from dev.lab.waiting import until
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import ApiError, Invalid, NotFound
-from kube.resources import NAMESPACES, NODES, PODS
+from kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
 from kube.types import Node
 
-WEBHOOK_CONFIGURATIONS = Resource(
-    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
-)
 WEBHOOK_CONFIGURATION, POLICY = "drawbridge", "drawbridge-anycast-ip"
 SECONDS = 90
 
@@ -38,7 +36,9 @@ def await_evictions(client: Client) -> None:
     before = webhook_answers(_api_server_metrics(client))
 
     def called() -> bool:
-        _evict_absent_pod(client, name)
+        # Not found, or refused while the webhook is not in reach: the metrics show which.
+        with suppress(ApiError):
+            client.evict("absent", name, preconditions={})
         return webhook_answers(_api_server_metrics(client)) > before
 
     try:
@@ -95,7 +95,7 @@ def _labels_of_nodes(client: Client) -> Mapping[str, str]:
     try:
         gate = client.get(POLICIES["MutatingAdmissionPolicy"], POLICY)["spec"]["matchConstraints"]
     except NotFound:
-        registered = client.get(WEBHOOK_CONFIGURATIONS, WEBHOOK_CONFIGURATION)["webhooks"]
+        registered = client.get(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)["webhooks"]
         (gate,) = (each for each in registered if each["name"] == "anycast-ip.drawbridge.io")
     labels: dict[str, str] = gate["objectSelector"]["matchLabels"]
     return labels
@@ -116,15 +116,6 @@ def _dry_run(client: Client, spec: Mapping[str, Any]) -> dict[str, Any] | ApiErr
         return client.request("POST", path, body=body, query={"dryRun": "All"})
     except ApiError as error:
         return error  # what is not served yet is not found
-
-
-def _evict_absent_pod(client: Client, namespace: str) -> None:
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
-    path = PODS.path(namespace, "absent", "eviction")
-    try:
-        client.request("POST", path, body=eviction)
-    except ApiError:
-        return  # not found, or refused while the webhook is not in reach: the metrics show which
 
 
 def _api_server_metrics(client: Client) -> str:

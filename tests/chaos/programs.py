@@ -6,12 +6,13 @@ import signal
 from contextlib import suppress
 from typing import Any
 
+from dev.judge.observation import is_ready
 from dev.lab.errors import LabError
 from dev.lab.killing import kill_pod
 from dev.lab.session import Lab
 from kube.errors import NotFound
 from kube.resources import LEASES, PODS
-from tests.cluster.workloads import is_ready, pods_of_component
+from tests.cluster.workloads import pods_of_component
 
 NAMESPACE = "drawbridge"
 

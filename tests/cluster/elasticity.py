@@ -17,9 +17,7 @@ from tests.cluster.workloads import workload
 
 T = TypeVar("T")
 Raw = dict[str, Any]
-Scene = Callable[["Shop"], None]
 
-JOBS = Resource("batch", "v1", "jobs")
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)

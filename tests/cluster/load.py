@@ -21,6 +21,7 @@ from kube.types import Node
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster.elasticity import is_gated
 from tests.cluster.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS
+from tests.cluster.workloads import evict_absent
 
 Raw = dict[str, Any]
 
@@ -75,9 +76,8 @@ class Load:
             self.unreviewed.append(name)
 
     def _eviction_is_reviewed(self) -> bool:
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
         try:
-            self._post(PODS, eviction, "absent", "eviction", dryRun=None)
+            evict_absent(self._client, self._namespace)
         except NotFound:
             return True
         raise AssertionError("a pod that is not there was evicted")
@@ -109,10 +109,9 @@ class Load:
             return True
         return False
 
-    def _post(self, resource: Resource, body: Raw, *place: str, **query: object) -> Raw:
-        path = resource.path(self._namespace, *place)
-        asked = {key: value for key, value in {"dryRun": "All", **query}.items() if value}
-        return self._client.request("POST", path, body=body, query=asked, timeout=60)
+    def _post(self, resource: Resource, body: Raw) -> Raw:
+        path = resource.path(self._namespace)
+        return self._client.request("POST", path, body=body, query={"dryRun": "All"}, timeout=60)
 
 
 def ingress_daemonset(spec: Raw) -> Raw:

@@ -21,7 +21,6 @@ from tests.cluster import workloads
 pytestmark = pytest.mark.nightly
 
 NAME = "drawbridge.example.com"
-SERVICE = "drawbridge-dashboard.drawbridge.svc"
 VALUES: dict[str, Any] = {
     "replicaCount": 1,
     "controllers": {"replicaCount": 1},
@@ -30,7 +29,6 @@ VALUES: dict[str, Any] = {
     "dashboard": {"enabled": True, "from": [{"podSelector": {}}], "allowedHosts": [NAME]},
 }
 PATHS = ("/", "/reservations", "/addresses", "/elasticity", "/rollouts")
-DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 SECONDS = 60
 
 
@@ -103,10 +101,10 @@ def in_both_groups(client: Client) -> None:
     """As where Calico's API server is installed."""
     install.install_crds(client, "projectcalico.org/v3")
     for plural in ("ippools", "ipamblocks"):
-        definition = client.get(DEFINITIONS, f"{plural}.crd.projectcalico.org")
+        definition = client.get(install.DEFINITIONS, f"{plural}.crd.projectcalico.org")
         spec = definition["spec"] | {"group": "projectcalico.org"}
         spec["versions"] = [spec["versions"][0] | {"name": "v3"}]
         metadata = {"name": f"{plural}.projectcalico.org"}
-        client.create(DEFINITIONS, {**definition, "metadata": metadata, "spec": spec, "status": {}})
+        client.create(install.DEFINITIONS, {**definition, "metadata": metadata, "spec": spec, "status": {}})
         served = Resource("projectcalico.org", "v3", plural, namespaced=False)
         until(lambda: client.serves(served), SECONDS, f"{plural} to be served")  # noqa: B023

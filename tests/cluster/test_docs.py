@@ -18,7 +18,6 @@ from controllers.anycast_ip.claim import SELECTED
 from dev.lab import install
 from dev.lab.nodes import NODES, cloud_node, join
 from dev.lab.session import Lab
-from kube.client import Resource
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, NAMESPACES, PODS
 from settings.anycast_ip import NEED_LABEL
@@ -29,7 +28,6 @@ from tests.pages import PAGES, ROOT, Block, blocks, run
 
 pytestmark = pytest.mark.nightly
 
-DAEMON_SETS, DEPLOYMENTS = (Resource("apps", "v1", plural) for plural in ("daemonsets", "deployments"))
 DETACHED = "node-detacher.variant.run/detached"
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 STUCK = "my-node"

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from calico.segment import IPReservation, Record
+from dev.judge.observation import is_ready
 from dev.lab import install
 from dev.lab.direct import urlopen
 from dev.lab.session import Lab
@@ -97,10 +98,8 @@ def get_pod(lab: Lab, namespace: str, name: str) -> Pod:
     return lab.client.get(PODS, name, namespace, type=Pod)
 
 
-def evict(lab: Lab, pod: Pod, **fields: Any) -> None:
-    meta = pod.metadata
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta.name}} | fields
-    lab.client.request("POST", PODS.path(meta.namespace, meta.name, "eviction"), body=eviction)
+def evict(lab: Lab, pod: Pod) -> None:
+    lab.client.evict(pod.metadata.name, pod.metadata.namespace, preconditions={})
 
 
 def evict_absent(client: Client, namespace: str, **eviction: Any) -> None:
@@ -172,11 +171,6 @@ def scale(lab: Lab, component: str, replicas: int) -> None:
         90,
         f"{replicas} pods of {component} to be ready",
     )
-
-
-def is_ready(pod: dict[str, Any]) -> bool:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
 
 def counted_by_api_server(lab: Lab, name: str, webhook: str) -> int:

@@ -15,9 +15,8 @@ import pytest
 
 from dev.lab.node.network import CONTROL_PLANE
 from dev.lab.waiting import until
-from kube.client import Resource
 from kube.errors import KubeError
-from kube.resources import NAMESPACES
+from kube.resources import NAMESPACES, SERVICES
 from tests.cluster.ingress_daemonset import EDGE, Raw, by_deployment, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.e2e.client import Report
@@ -25,7 +24,6 @@ from tests.e2e.cluster import EDGE_IMAGE
 from tests.e2e.real import Real
 from tests.e2e.traffic import balancing, log_of, measured, requests
 
-SERVICES = Resource("", "v1", "services")
 ROLLOUT, CONTROL, OUTAGE = 30080, 30081, 30082
 """One port for each test: nodes remember for minutes to which pods they led the connections of another test."""
 SERVICE_HEALTH_PORT, HEALTH_PORT = 30090, 10081

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import pytest
 
+from kube.resources import SERVICES
 from tests.cluster.ingress_daemonset import EDGE, Raw, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.e2e import metallb
 from tests.e2e.client import RATE, Report
 from tests.e2e.cluster import EDGE_IMAGE
 from tests.e2e.real import Real
-from tests.e2e.test_edge import ROUTED_SECONDS, SERVICES, container, version_of
+from tests.e2e.test_edge import ROUTED_SECONDS, container, version_of
 from tests.e2e.traffic import measured, requests
 
 LABELLED = detaching(1, labelNodeToDetach=True, confirmTimeoutSeconds=5)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dev.judge import observation
 from dev.lab.install import NAMESPACE
 from kube.resources import EVENTS, PODS
 from tests.e2e.calls import SERVERS
@@ -68,19 +69,13 @@ def signal_all(pod: str, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def status(cluster: Real, pod: str) -> dict[str, Any]:
-    found: dict[str, Any] = cluster.client.get(PODS, pod, NAMESPACE).get("status", {})
-    return found
-
-
 def is_ready(cluster: Real, pod: str) -> bool:
     """As the Service takes it."""
-    conditions = status(cluster, pod).get("conditions", ())
-    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+    return observation.is_ready(cluster.client.get(PODS, pod, NAMESPACE))
 
 
 def restarts(cluster: Real, pod: str) -> int:
-    [container] = status(cluster, pod)["containerStatuses"]
+    [container] = cluster.client.get(PODS, pod, NAMESPACE)["status"]["containerStatuses"]
     return int(container["restartCount"])
 
 

@@ -15,10 +15,10 @@ from dev.bench.admission import of_path
 from dev.bench.deployments import BENCH, PATIENCE, await_scaled, deploy_program, scale
 from dev.bench.elasticity.crowd import LOCAL, Crowd, manifest
 from dev.lab import binaries, processes
-from dev.lab.admission import WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATIONS
+from dev.lab.admission import WEBHOOK_CONFIGURATION
 from dev.lab.session import Lab
 from kube.errors import ServerError
-from kube.resources import PODS
+from kube.resources import MUTATING_WEBHOOKS, PODS
 
 NAME = "noop-gate"
 MARK = "bench.drawbridge.io/gate"
@@ -34,12 +34,12 @@ def in_force(lab: Lab) -> Iterator[None]:
     authority = deploy_program(lab.client, NAME, program)
     scale(lab.client, place, 1)
     await_scaled(lab, place, 1)
-    ours = lab.client.get(WEBHOOK_CONFIGURATIONS, WEBHOOK_CONFIGURATION)
-    lab.client.create(WEBHOOK_CONFIGURATIONS, registration(of_path(ours, PATH), authority))
+    ours = lab.client.get(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
+    lab.client.create(MUTATING_WEBHOOKS, registration(of_path(ours, PATH), authority))
     lab.wait(lambda: _gates(lab), PATIENCE, f"{NAME} to be called")
     with _releasing(lab, str(program)):
         yield
-    lab.client.delete(WEBHOOK_CONFIGURATIONS, NAME)
+    lab.client.delete(MUTATING_WEBHOOKS, NAME)
     scale(lab.client, place, 0)
     await_scaled(lab, place, 0)
 

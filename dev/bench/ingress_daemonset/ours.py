@@ -17,9 +17,8 @@ from dev.bench.ingress_daemonset.manifests import NAME, NEW, containers
 from dev.bench.ingress_daemonset.progress import Creation, Made, Rollout, follow, watching
 from dev.lab.session import Lab
 from kube.resources import NODES
-from kube.transport import Typed
+from kube.transport import STRATEGIC_PATCH, Typed
 
-STRATEGIC = "application/strategic-merge-patch+json"
 SETTLED = 300.0
 BEATS = 5
 """As many from each node, at least: in ten minutes a kubelet without news sends two or three."""
@@ -87,4 +86,4 @@ def roll_out(lab: Lab, namespace: str, nodes: Sequence[str]) -> Rolled:
 def _beat(lab: Lab, node: str) -> None:
     ready = {"type": "Ready", "lastHeartbeatTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
     status = {"status": {"conditions": [ready]}}
-    lab.client.patch(NODES.sub("status"), node, Typed(STRATEGIC, status), type=msgspec.Raw)
+    lab.client.patch(NODES.sub("status"), node, Typed(STRATEGIC_PATCH, status), type=msgspec.Raw)

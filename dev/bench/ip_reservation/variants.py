@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,11 +26,8 @@ from dev.bench.ip_reservation.ahead import show_pool
 from dev.lab import binaries
 from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.session import Lab
-from kube.client import Client, Resource
 from kube.errors import ApiError, NotFound
-from kube.resources import PODS
-
-WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
+from kube.resources import VALIDATING_WEBHOOKS
 
 NONE, NO_OP, NO_OP_CONDITIONS = "no webhook", "no-op", "no-op, our match conditions"
 OURS, AHEAD = "ours", "ours, reserved ahead"
@@ -54,7 +52,7 @@ class Stage:
 
     def __init__(self, lab: Lab, namespace: str) -> None:
         self._lab, self._client, self._namespace = lab, lab.client, namespace
-        ours = _recreatable(self._client.get(WEBHOOKS, RELEASE))
+        ours = _recreatable(self._client.get(VALIDATING_WEBHOOKS, RELEASE))
         programs = ((NAMESPACE, SERVERS), (NAMESPACE, CONTROLLERS))
         runs = {place: replicas(self._client, place) for place in programs}
         authority = deploy_program(self._client, "noop", binaries.ensure("noop-webhook")["noop-webhook"])
@@ -83,16 +81,15 @@ class Stage:
 
     def _register(self, registration: Mapping[str, Any] | None) -> None:
         for name in {each.registration["metadata"]["name"] for each in self.variants if each.registration}:
-            try:
-                self._client.delete(WEBHOOKS, name)
-            except NotFound:
-                continue
+            with suppress(NotFound):
+                self._client.delete(VALIDATING_WEBHOOKS, name)
         if registration:
-            self._client.create(WEBHOOKS, registration)
+            self._client.create(VALIDATING_WEBHOOKS, registration)
 
     def _is_called(self, webhook: str) -> bool:
         before = counters(self._client, CALLS)
-        _evict_absent_pod(self._client, self._namespace)
+        with suppress(ApiError):  # there is no such pod: what counts is who was asked about it
+            self._client.evict("absent", self._namespace, preconditions={})
         more = growth(before, counters(self._client, CALLS))
         called = {each.webhook for each in self.variants if total(more, CALLS, name=each.webhook, code="200")}
         return called == ({webhook} if webhook else set())
@@ -114,14 +111,6 @@ def noop_registration(ours: Mapping[str, Any], authority: bytes, *, conditions: 
         for number, webhook in enumerate(ours["webhooks"])
     ]
     return dict(ours) | {"metadata": {"name": "bench-noop"}, "webhooks": noops}
-
-
-def _evict_absent_pod(client: Client, namespace: str) -> None:
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
-    try:
-        client.request("POST", PODS.path(namespace, "absent", "eviction"), body=eviction)
-    except ApiError:
-        return  # there is no such pod: what counts is who was asked about it
 
 
 def _recreatable(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,9 +19,8 @@ from dev.lab.kubelet.values import CannotRun, Place, Pod, Store, refusals
 from kube.client import Client
 from kube.errors import Conflict, NotFound
 from kube.resources import PODS
-from kube.transport import Typed
+from kube.transport import STRATEGIC_PATCH, Typed
 
-STRATEGIC = "application/strategic-merge-patch+json"
 RETRY = 1.0
 NEVER = float("inf")
 
@@ -209,5 +208,5 @@ class PodRunner:
             return
         body = {"metadata": {"uid": pod.metadata.uid}, "status": current}
         namespace, name = pod.metadata.namespace, pod.metadata.name
-        self._client.patch(PODS.sub("status"), name, Typed(STRATEGIC, body), namespace)
+        self._client.patch(PODS.sub("status"), name, Typed(STRATEGIC_PATCH, body), namespace)
         self._written = current

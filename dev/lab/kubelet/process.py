@@ -43,7 +43,6 @@ class Process:
     """A running container. It is killed when the thread that made it ends."""
 
     def __init__(self, recipe: Recipe, log: Path) -> None:
-        self._recipe = recipe
         self._ended = threading.Event()
         self.exit_code: int | None = None
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -14,14 +14,11 @@ from dev.lab.kubeconfig import client_of
 from dev.lab.policy.mutations import LABEL
 from dev.lab.policy.server import HOST, serving
 from dev.lab.waiting import until
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import ApiError
-from kube.resources import NODES
+from kube.resources import MUTATING_WEBHOOKS, NODES
 
 NAME = "lab-policy"
-WEBHOOK_CONFIGURATIONS = Resource(
-    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
-)
 RULES = [
     {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments", "daemonsets"]},
     {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods", "nodes"]},
@@ -44,9 +41,9 @@ def main(words: Sequence[str] | None = None) -> int:
 def register(client: Client, port: int, authority: bytes) -> None:
     """Back when the API server asks for every node that is written."""
     try:
-        client.create(WEBHOOK_CONFIGURATIONS, configuration(port, authority))
+        client.create(MUTATING_WEBHOOKS, configuration(port, authority))
     except ApiError:  # from an earlier life, with another authority
-        client.patch(WEBHOOK_CONFIGURATIONS, NAME, {"webhooks": configuration(port, authority)["webhooks"]})
+        client.patch(MUTATING_WEBHOOKS, NAME, {"webhooks": configuration(port, authority)["webhooks"]})
     until(lambda: _is_at_work(client), SECONDS, "the API server to call the policy")
 
 
@@ -66,7 +63,7 @@ def configuration(port: int, authority: bytes) -> dict[str, Any]:
         "rules": [{**each, "operations": ["CREATE", "UPDATE"]} for each in RULES],
     }
     return {
-        "apiVersion": WEBHOOK_CONFIGURATIONS.api_version,
+        "apiVersion": MUTATING_WEBHOOKS.api_version,
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": NAME},
         "webhooks": [webhook],
