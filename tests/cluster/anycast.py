@@ -14,7 +14,7 @@ from controllers.anycast_ip.claim import FIELD, NODE_INSTANCE, NODE_NAME, SELECT
 from dev.lab.errors import LabError
 from dev.lab.nodes import NODES, cloud_node
 from dev.lab.session import Lab
-from kube.resources import CONFIG_MAPS, EVENTS, PODS
+from kube.resources import CONFIG_MAPS, PODS
 from kube.types import Node
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
@@ -99,9 +99,8 @@ class Fleet:
         return self.wait(lambda: self.events(name).get(reason, ""), what)
 
     def events(self, name: str) -> dict[str, str]:
-        """All messages by reason, one after the other: in the order of their names, which are random."""
-        selector = f"involvedObject.kind=Node,involvedObject.name={self.name_of(name)}"
-        return workloads.messages(self.client.list(EVENTS, "default", field_selector=selector).items)
+        """All messages by reason."""
+        return workloads.messages(self.client, "default", kind="Node", name=self.name_of(name))
 
     def addresses(self) -> list[dict[str, Any]]:
         """Those that the cloud has for this test: on its instances, or with its tags."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from api.elasticity import GATE, LOCAL_REPLICAS, REASON, SWITCH
 from dev.lab.session import Lab
 from kube.client import Resource
-from kube.resources import DEPLOYMENTS, EVENTS, PODS
+from kube.resources import DEPLOYMENTS, PODS
 from kube.types import Pod
 from tests.cluster import workloads
 from tests.cluster.workloads import workload
@@ -118,9 +118,8 @@ class Shop:
         return self.wait(lambda: self.events(name).get(reason, ""), what)
 
     def events(self, name: str) -> dict[str, str]:
-        """All messages by reason, one after the other: in the order of their names, which are random."""
-        selector = f"involvedObject.name={name}"
-        return workloads.messages(self.client.list(EVENTS, self.namespace, field_selector=selector).items)
+        """All messages by reason."""
+        return workloads.messages(self.client, self.namespace, name=name)
 
     def wait(self, condition: Callable[[], T | None], what: str) -> T:
         return self.lab.wait(condition, SECONDS, what)

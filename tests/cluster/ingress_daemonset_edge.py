@@ -16,7 +16,7 @@ from dev.lab.nodes import NODES, cloud_node
 from dev.lab.policy.mutations import LABEL as POLICY
 from dev.lab.session import Lab
 from dev.lab.waiting import until
-from kube.resources import DEPLOYMENTS, EVENTS, PODS
+from kube.resources import DEPLOYMENTS, PODS
 from tests.cluster import workloads
 from tests.cluster.elasticity import await_account
 from tests.cluster.ingress_daemonset import (
@@ -201,9 +201,8 @@ class Edge:
         return self.wait(lambda: self.events(name).get(reason, ""), what)
 
     def events(self, name: str = "web") -> dict[str, str]:
-        """All messages by reason, one after the other."""
-        selector = f"involvedObject.kind=IngressDaemonSet,involvedObject.name={name}"
-        return workloads.messages(self.client.list(EVENTS, self.namespace, field_selector=selector).items)
+        """All messages by reason."""
+        return workloads.messages(self.client, self.namespace, kind="IngressDaemonSet", name=name)
 
     def wait(self, condition: Callable[[], T | None], what: str) -> T:
         try:

@@ -12,10 +12,10 @@ import pytest
 from dev.lab.nodes import NODES, cloud_node
 from dev.lab.session import Lab
 from kube.client import Resource
-from kube.resources import EVENTS, STATEFUL_SETS
+from kube.resources import STATEFUL_SETS
 from tests.cluster.elasticity import SUBNET, Raw, Shop, configured, keeping, template
 from tests.cluster.elasticity_subnets import node_of
-from tests.cluster.workloads import workload
+from tests.cluster.workloads import events, workload
 
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 
@@ -60,8 +60,7 @@ def place(elastic_lab: Lab, returning: None) -> Iterator[Place]:
 
 def returned(shop: Shop) -> set[str]:
     """The names of the pods that were evicted."""
-    found = shop.client.list(EVENTS, shop.namespace, field_selector="reason=ReturnsHome").items
-    return {event["involvedObject"]["name"] for event in found}
+    return {each["involvedObject"]["name"] for each in events(shop.lab, shop.namespace, "ReturnsHome")}
 
 
 @pytest.mark.promise

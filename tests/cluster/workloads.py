@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +17,7 @@ from dev.lab.direct import urlopen
 from dev.lab.session import Lab
 from kube.client import Client, Resource
 from kube.errors import ApiError
-from kube.resources import DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS
+from kube.resources import DEPLOYMENTS, EVENTS, NAMESPACES, PODS, STATEFUL_SETS
 from kube.types import Pod
 
 RESERVATION = {"duration": "1h", "maxCount": 1000, "advanced": {"releasePeriod": "1s"}}
@@ -192,15 +191,15 @@ def patch_status(lab: Lab, pod: Pod, **status: Any) -> Pod:
 
 
 def events(lab: Lab, namespace: str, reason: str) -> list[dict[str, Any]]:
-    found = lab.kubectl("get", "events", "-n", namespace, "-o", "json").stdout
-    return [event for event in json.loads(found)["items"] if event["reason"] == reason]
+    return lab.client.list(EVENTS, namespace, field_selector=f"reason={reason}").items
 
 
-def messages(events: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """By reason, one line after the other."""
+def messages(client: Client, namespace: str, **about: str) -> dict[str, str]:
+    """Of the Events *about* an object, by reason. Several follow each other by their names, which are random."""
+    selector = ",".join(f"involvedObject.{key}={value}" for key, value in about.items())
     found: dict[str, str] = {}
-    for event in events:
-        found[event["reason"]] = f"{found.get(event['reason'], '')}{event['message']}\n"
+    for event in client.list(EVENTS, namespace, field_selector=selector).items:
+        found[event["reason"]] = f"{found.get(event['reason'], '')}{event.get('message', '')}\n"
     return found
 
 

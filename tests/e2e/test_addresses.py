@@ -9,10 +9,10 @@ import pytest
 from calico.segment import RELEASE
 from dev.lab.node.cluster import POOLS, pool
 from dev.lab.waiting import at_most
-from kube.resources import EVENTS, PODS
+from kube.resources import PODS
 from kube.types import Pod
 from tests.cluster.elasticity import await_account
-from tests.cluster.workloads import GROUPS, get_pod, namespace
+from tests.cluster.workloads import GROUPS, get_pod, messages, namespace
 from tests.e2e.cluster import FIRST
 from tests.e2e.real import Real
 
@@ -103,8 +103,7 @@ def address_of(cluster: Real, place: str, name: str) -> str:
 
 
 def events_of(cluster: Real, place: str, name: str) -> str:
-    found = cluster.client.list(EVENTS, place, field_selector=f"involvedObject.name={name}").items
-    return "\n".join(each.get("message", "") for each in found)
+    return "".join(messages(cluster.client, place, name=name).values())
 
 
 def release(cluster: Real, address: str) -> None:

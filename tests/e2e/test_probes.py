@@ -11,7 +11,8 @@ import pytest
 
 from dev.judge import observation
 from dev.lab.install import NAMESPACE
-from kube.resources import EVENTS, PODS
+from kube.resources import PODS
+from tests.cluster.workloads import messages
 from tests.e2e.calls import SERVERS
 from tests.e2e.inside import processes_of
 from tests.e2e.real import Real
@@ -54,14 +55,16 @@ def test_a_server_that_hangs_is_restarted_and_a_copy_without_probes_is_not(
         signal_all(pod, signal.SIGSTOP)
 
     real_nodes.wait(lambda: not is_ready(real_nodes, name), SECONDS, f"{name} to leave the Service")
-    real_nodes.wait(lambda: KILLING in events(real_nodes, name), SECONDS, f"{name} to be ended")
+    real_nodes.wait(
+        lambda: KILLING in messages(real_nodes.client, NAMESPACE, name=name), SECONDS, f"{name} to be ended"
+    )
     signal_all(name, signal.SIGCONT)
     real_nodes.wait(lambda: restarts(real_nodes, name) == 1, SECONDS, f"{name} to be restarted")
     real_nodes.wait(lambda: is_ready(real_nodes, name), SECONDS, f"{name} to be back in the Service")
 
     assert is_ready(real_nodes, copy)
     assert restarts(real_nodes, copy) == 0
-    assert KILLING not in events(real_nodes, copy)
+    assert KILLING not in messages(real_nodes.client, NAMESPACE, name=copy)
 
 
 def signal_all(pod: str, number: signal.Signals) -> None:
@@ -77,9 +80,3 @@ def is_ready(cluster: Real, pod: str) -> bool:
 def restarts(cluster: Real, pod: str) -> int:
     [container] = cluster.client.get(PODS, pod, NAMESPACE)["status"]["containerStatuses"]
     return int(container["restartCount"])
-
-
-def events(cluster: Real, pod: str) -> set[str]:
-    """Their reasons."""
-    found = cluster.client.list(EVENTS, NAMESPACE, field_selector=f"involvedObject.name={pod}").items
-    return {each["reason"] for each in found}
