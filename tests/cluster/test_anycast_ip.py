@@ -16,7 +16,7 @@ from dev.lab.waiting import at_most
 from dev.outside import judged, of_addresses
 from kube.resources import DEPLOYMENTS, NAMESPACES
 from settings.anycast_ip import NEED_LABEL
-from tests.cluster import anycast, workloads
+from tests.cluster import workloads
 from tests.cluster.anycast import FLEET, Fleet, joined
 from tests.cluster.scenes import playing, title
 
@@ -128,8 +128,3 @@ def test_in_the_lab(
     played: Callable[[Callable[[Fleet], None]], None], scene: Callable[[Fleet], None]
 ) -> None:
     played(scene)
-
-
-@pytest.mark.promise
-def test_in_the_end_nothing_is_left_of_all_these_nodes(cloud_lab: Lab) -> None:
-    anycast.assert_empty_soon(cloud_lab, lambda: anycast.left_behind(cloud_lab))

@@ -146,22 +146,6 @@ def replaced_by_hand(edge: Edge, role: Raw) -> str:
     return ""
 
 
-@pytest.mark.promise
-def test_another_template_comes_to_all_of_them_some_at_a_time(thirty: Edge) -> None:
-    hashes = {node: hash_of(each) for node, each in thirty.deployments().items()}
-    thirty.retemplate("proxy:2")
-    thirty.settle(*NODES, image="proxy:2")
-    assert not set(hashes.values()) & {hash_of(each) for each in thirty.deployments().values()}
-
-    thirty.retemplate("proxy:1")
-    thirty.settle(*NODES)
-    assert {node: hash_of(each) for node, each in thirty.deployments().items()} == hashes
-
-
-def hash_of(deployment: Raw) -> str:
-    return str(deployment["metadata"]["annotations"]["drawbridge.io/template-hash"])
-
-
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=title)
 def test_in_the_lab(played: Callable[[Scenario], None], scenario: Scenario) -> None:
     played(scenario)
