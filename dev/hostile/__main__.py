@@ -5,7 +5,6 @@ Exits with 1 when a good request failed or was slower than allowed, or the serve
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import threading
@@ -28,6 +27,12 @@ from dev.lab.processes import with_variable
 from dev.lab.session import Lab
 from kube.errors import KubeError
 
+CLIENTS = 1000
+"""At once, all attacks together."""
+SECONDS = 10.0
+"""Of each attack in a round."""
+ROUNDS = 3
+"""Of all attacks, each after a look without any."""
 LIMIT = 512 * 1024 * 1024
 """The chart's memory limit of a webhook server."""
 SLOWER = 3.0
@@ -61,28 +66,27 @@ class Row:
         return not self.good.failures and self.good.p99() <= SLOWER * quiet.p99() and not limit.killed()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+def main() -> int:
     try:
         with running(values=VALUES, calico="both", nodes=2, progress=_say) as lab:
-            return _attack(lab, options.clients, options.seconds, options.rounds)
+            return _attack(lab)
     except (LabError, KubeError, OSError) as error:
         print(f"hostile: {error}", file=sys.stderr)
         return 1
 
 
-def _attack(lab: Lab, clients: int, seconds: float, rounds: int) -> int:
+def _attack(lab: Lab) -> int:
     target, pids = _target(lab)
-    of_each = max(clients // len(ATTACKS), 1)
+    of_each = CLIENTS // len(ATTACKS)
     quiet, rows = Seen(), [Row(name, [name], of_each) for name in ATTACKS]
     together = Row(ALL, list(ATTACKS), of_each)
     with limited(pids, LIMIT) as limit:
-        for turn in range(1, rounds + 1):
-            _say(f"round {turn} of {rounds}: a good client alone")
-            quiet.add(calling(target, seconds))
+        for turn in range(1, ROUNDS + 1):
+            _say(f"round {turn} of {ROUNDS}: a good client alone")
+            quiet.add(calling(target, SECONDS))
             for row in rows:
-                _measure(row, target, seconds, limit)
-            _measure(together, target, 2 * seconds, limit)
+                _measure(row, target, SECONDS, limit)
+            _measure(together, target, 2 * SECONDS, limit)
         rows.append(together)
     Console(width=None if sys.stdout.isatty() else 160).print(_table(rows, quiet, limit))
     held = all(row.held(quiet, limit) for row in rows)
@@ -172,18 +176,6 @@ def _got(tally: Tally) -> str:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m dev.hostile", description=__doc__)
-    parser.add_argument(
-        "--clients", type=int, default=1000, help="at once, all attacks together (%(default)s)"
-    )
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each attack in a round (%(default)s)")
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="of all attacks, each after a look without any (%(default)s)"
-    )
-    return parser
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from dev.lab import bootstrap, install, owner, session, teardown, workdir
+from dev.lab import bootstrap, owner, session, teardown, workdir
 from dev.lab.cloud import fixture
 from dev.lab.errors import LabError
 from dev.lab.waiting import until
@@ -37,15 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def up(options: argparse.Namespace) -> None:
     values = read_values(options.values)
     if not _is_up(options.name):
-        calico = None if options.calico == "none" else options.calico
         knobs: dict[str, Any] | None = {} if fixture.is_wanted(values) and not options.bare else None
         with bootstrap.running(
             options.name,
             values=values,
             chart=not options.bare,
-            calico=calico,
             nodes=options.nodes,
-            kwok_nodes=options.kwok_nodes,
             cloud=knobs,
             policy=options.policy,
             tied=False,
@@ -135,21 +132,9 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
         help="of the lab: labs of different names do not meet (default: %(default)s)",
     )
     parser.add_argument("--values", type=Path, metavar="FILE", help="Helm values, merged over the lab's own")
-    parser.add_argument(
-        "--calico",
-        choices=[*install.GROUPS, "none"],
-        default="projectcalico.org/v3",
-        help="API version that serves IPReservation (default: %(default)s)",
-    )
     parser.add_argument("--bare", action="store_true", help="only the cluster, without cloud and chart")
     parser.add_argument(
         "--nodes", type=int, default=3, help="nodes that run pods as processes (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--kwok-nodes",
-        type=int,
-        default=3,
-        help="nodes on which pods only seem to run (default: %(default)s)",
     )
     parser.add_argument(
         "--policy", action="store_true", help="a policy engine that changes all workloads, pods and nodes"

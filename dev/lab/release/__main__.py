@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dev.lab.errors import LabError
 from dev.lab.release import checksums, frozen, krew, notes
-from dev.lab.release.identity import Release, parse
+from dev.lab.release.identity import RELEASES, Release, parse
 from dev.lab.repository import ROOT
 
 PARTS = ("image", "cli", "chart", "checksums")
@@ -17,7 +17,7 @@ PARTS = ("image", "cli", "chart", "checksums")
 def main(arguments: list[str]) -> int:
     given = _arguments(arguments)
     try:
-        made = make(parse(given.version, given.image, given.source), given.output, given.parts)
+        made = make(parse(given.version, given.image, given.source), RELEASES, given.parts)
     except LabError as error:
         print(error, file=sys.stderr)
         return 1
@@ -68,7 +68,6 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--source", default="", help="URL of the repository, for the chart's home page and icon"
     )
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="default: all")
     given = parser.parse_args(arguments)
     given.parts = given.parts or [*PARTS]

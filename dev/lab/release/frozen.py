@@ -90,11 +90,11 @@ AUTHORITIES = (
 """Of Debian, Red Hat, SUSE, and of Alpine and macOS; Windows has a store."""
 
 
-def freeze(directory: Path, version: str = VERSION, commit: str = "") -> Path:
+def freeze(directory: Path, version: str = VERSION) -> Path:
     """The program, in a folder of its name in *directory*; raises LabError with what PyInstaller says."""
     with tempfile.TemporaryDirectory() as work:
         entry = Path(work) / f"{NAME}.py"
-        named = {"version": version, "revision": commit or revision(), "authorities": AUTHORITIES}
+        named = {"version": version, "revision": revision(), "authorities": AUTHORITIES}
         entry.write_text(ENTRY.format(**named))
         places = [f"--distpath={directory}", f"--workpath={work}", f"--specpath={work}"]
         command = [sys.executable, "-m", "PyInstaller", "--noconfirm", "--log-level=ERROR", *places]

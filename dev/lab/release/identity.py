@@ -11,6 +11,8 @@ from dev.lab.binaries.table import PLATFORM
 from dev.lab.errors import LabError
 from dev.lab.repository import ROOT
 
+RELEASES = ROOT / "build" / "release"
+"""Where its files are made, in a directory of its version."""
 VERSION = re.compile(r"v?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)")
 IMAGE = re.compile(
     r"(?:(?P<registry>[^/]*[.:][^/]*|localhost)/)?(?P<repository>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from dev.lab import binaries
 from dev.lab.errors import LabError
-from dev.lab.release.identity import IMAGE, VERSION
-from dev.lab.repository import ROOT
+from dev.lab.release.identity import IMAGE, RELEASES, VERSION
+from dev.lab.release.oci import blob
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -27,16 +27,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("version")
     parser.add_argument("--image", required=True, help="where the image is pushed, without a tag")
     parser.add_argument("--charts", required=True, help="the folder of the chart: /drawbridge is added")
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "release")
-    parser.add_argument("--plain-http", action="store_true", help="for a registry without TLS")
     given = parser.parse_args(arguments)
     try:
         version = _checked(given.version, given.image)
-        options = ("--insecure",) if given.plain_http else ()
-        directory = given.output / version
-        image = push_image(directory, f"{given.image}:{version}", *options)
-        chart_options = ("--plain-http",) if given.plain_http else ()
-        pushed = push_chart(directory / f"drawbridge-{version}.tgz", given.charts, *chart_options)
+        directory = RELEASES / version
+        image = push_image(directory, f"{given.image}:{version}")
+        pushed = push_chart(directory / f"drawbridge-{version}.tgz", given.charts)
     except LabError as error:
         print(error, file=sys.stderr)
         return 1
@@ -54,7 +50,7 @@ def _checked(version: str, image: str) -> str:
     return found[1]
 
 
-def push_image(directory: Path, name: str, *options: str) -> str:
+def push_image(directory: Path, name: str) -> str:
     """One index of the images of all archives in *directory*; its digest."""
     archives = sorted(directory.glob("*-image-*.tar"))
     if not archives:
@@ -63,7 +59,7 @@ def push_image(directory: Path, name: str, *options: str) -> str:
         layout = Path(temporary)
         combine(archives, layout)
         crane = str(binaries.ensure("crane")["crane"])
-        return _digest(_run(crane, "push", str(layout), name, "--index", *options))
+        return _digest(_run(crane, "push", str(layout), name, "--index"))
 
 
 def combine(archives: list[Path], layout: Path) -> None:
@@ -78,18 +74,14 @@ def combine(archives: list[Path], layout: Path) -> None:
 
 
 def _platform(layout: Path, image: dict[str, str]) -> dict[str, str]:
-    manifest = json.loads(_blob(layout, image["digest"]).read_text())
-    config = json.loads(_blob(layout, manifest["config"]["digest"]).read_text())
+    manifest = json.loads((layout / blob(image["digest"])).read_text())
+    config = json.loads((layout / blob(manifest["config"]["digest"])).read_text())
     return {"os": config["os"], "architecture": config["architecture"]}
 
 
-def _blob(layout: Path, digest: str) -> Path:
-    return layout / "blobs" / digest.replace(":", "/")
-
-
-def push_chart(archive: Path, folder: str, *options: str) -> str:
+def push_chart(archive: Path, folder: str) -> str:
     helm = str(binaries.ensure("helm")["helm"])
-    return _digest(_run(helm, "push", str(archive), f"oci://{folder}", *options))
+    return _digest(_run(helm, "push", str(archive), f"oci://{folder}"))
 
 
 def _run(*command: str) -> str:
