@@ -12,9 +12,6 @@ from hypothesis import settings
 
 pytest_plugins = ["tests.groups"]
 
-# What scenarios assert is shown with its values, as it is in test modules.
-pytest.register_assert_rewrite("tests.cluster.ingress_daemonset_scenarios")
-
 
 def pytest_configure() -> None:
     # By default structlog draws each traceback with rich, boxes and all variables: up to a second of work.

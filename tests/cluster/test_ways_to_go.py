@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -24,22 +26,42 @@ from kube.errors import TooManyRequests
 from kube.resources import NAMESPACES
 from kube.types import INSTANCE_TYPE, Pod
 from tests.cluster import workloads
-from tests.cluster.families import FAMILIES, in_each_family
 from tests.cluster.workloads import GROUPS, SECONDS
 
 REPLICAS = 6
-CPU = "5"
 GIVEN_BACK = 120 + SECONDS
+CPU = "5"
 """What each pod requests of the 32 of its node."""
 DELETED, UNREADY = 100, 101
 """Numbers of the nodes that are lost."""
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
+PREFIX = 0xFD00 << 112
+FAMILIES: tuple[Callable[[str], list[str]], ...] = (
+    lambda ipv4: [ipv4],
+    lambda ipv4: [ipv6_of(ipv4)],
+    lambda ipv4: [ipv4, ipv6_of(ipv4)],
+)
+"""Of addresses, where kwok gives IPv4 addresses only."""
 
 
 def pods_of_each_family(lab: Lab, namespace: str, replicas: int = REPLICAS) -> list[Pod]:
     container = {"name": "redis", "image": "redis", "resources": {"requests": {"cpu": CPU}}}
     pods = workloads.running_statefulset(lab, namespace, replicas, name=namespace, containers=[container])
     return in_each_family(lab, pods)
+
+
+def ipv6_of(ipv4: str) -> str:
+    """An IPv6 address that no pod with another IPv4 address has."""
+    return str(IPv6Address(PREFIX + int(IPv4Address(ipv4))))
+
+
+def in_each_family(lab: Lab, pods: Sequence[Pod]) -> list[Pod]:
+    """*pods*, in turn, with their IPv4 address, with an IPv6 address, and with both, as their kubelet would say."""
+    given = [family(pod.status.pod_ip) for pod, family in zip(pods, cycle(FAMILIES), strict=False)]
+    return [
+        workloads.patch_status(lab, pod, podIP=ips[0], podIPs=[{"ip": ip} for ip in ips])
+        for pod, ips in zip(pods, given, strict=True)
+    ]
 
 
 @contextmanager
