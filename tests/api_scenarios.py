@@ -7,24 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.ingress_daemonset import GROUP, PLURAL, VERSION
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from kube.client import Client, Resource
 from kube.errors import ApiError
+from kube.resources import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, LEASES, NODES, PODS, STATEFUL_SETS
 from kube.transport import Typed
 
 Raw = dict[str, Any]
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
-DAEMON_SETS = Resource("apps", "v1", "daemonsets")
-STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions")
-PODS = Resource("", "v1", "pods")
-CONFIG_MAPS = Resource("", "v1", "configmaps")
 SECRETS = Resource("", "v1", "secrets")
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles")
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
-NODES = Resource("", "v1", "nodes", namespaced=False)
-INGRESS_DAEMONSETS = Resource(GROUP, VERSION, PLURAL)
 VOLATILE = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink", "namespace"}
 # What only a request's namespace decides, or the cluster's own admission of secrets and tokens.
 ANY = "(anything)"

@@ -13,8 +13,8 @@ from dev.fake_api import FakeAPI
 from dev.fake_api.server import NAMESPACES
 from kube.client import Client
 from kube.errors import Expired, event_error
-from kube.resources import Selection
-from tests.api_scenarios import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, SCENARIOS, run, workload
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, Selection
+from tests.api_scenarios import SCENARIOS, run, workload
 from tests.misbehaving_server import serving
 
 

@@ -11,12 +11,13 @@ from pprint import pformat
 
 import pytest
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dev.fake_api import FakeAPI
 from dev.lab import faults
 from dev.lab.session import Lab
 from dev.lab.waiting import until
 from kube.resources import NAMESPACES
-from tests.api_scenarios import INGRESS_DAEMONSETS, SCENARIOS, Outcome, run
+from tests.api_scenarios import SCENARIOS, Outcome, run
 from tests.cluster.elasticity import await_account
 
 CRD = Path(__file__).parent.parent.parent / "charts/drawbridge/files/ingressdaemonsets.yaml"
