@@ -10,18 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 EAGER = 0.5
 
 Check = Callable[[float], bool]  # given seconds to take at most
 
 
-@dataclass(frozen=True)
-class Probe:
-    """The settings of one probe, in seconds and counts, with the defaults of the API."""
+class Probe(msgspec.Struct, frozen=True, rename="camel"):
+    """The settings of one probe, with the defaults of the API."""
 
-    initial_delay: float = 0.0
-    period: float = 10.0
-    timeout: float = 1.0
+    initial_delay_seconds: float = 0.0
+    period_seconds: float = 10.0
+    timeout_seconds: float = 1.0
     success_threshold: int = 1
     failure_threshold: int = 3
 
@@ -35,13 +36,7 @@ class Verdict:
 
 
 def parse(probe: Mapping[str, Any]) -> Probe:
-    return Probe(
-        initial_delay=probe.get("initialDelaySeconds", 0),
-        period=probe.get("periodSeconds", 10),
-        timeout=probe.get("timeoutSeconds", 1),
-        success_threshold=probe.get("successThreshold", 1),
-        failure_threshold=probe.get("failureThreshold", 3),
-    )
+    return msgspec.convert(probe, Probe)
 
 
 def judge(verdict: Verdict, succeeded: bool, probe: Probe) -> Verdict:
@@ -68,10 +63,10 @@ def follow(
     as soon as its programs are, while the thresholds keep their meaning.
     """
     waits = eager or until_success
-    stop.wait(probe.initial_delay)
+    stop.wait(probe.initial_delay_seconds)
     while not stop.is_set():
-        due = time.monotonic() + probe.period
-        succeeded = check(probe.timeout)
+        due = time.monotonic() + probe.period_seconds
+        succeeded = check(probe.timeout_seconds)
         if not stop.is_set():
             report(succeeded)
         if waits and not succeeded and _succeeds_before(due, probe, check, stop):
@@ -84,7 +79,7 @@ def follow(
 
 def _succeeds_before(due: float, probe: Probe, check: Check, stop: threading.Event) -> bool:
     while not stop.wait(min(EAGER, max(0.0, due - time.monotonic()))) and time.monotonic() < due:
-        if check(min(probe.timeout, due - time.monotonic())):
+        if check(min(probe.timeout_seconds, due - time.monotonic())):
             return not stop.is_set()
     return False
 
