@@ -55,6 +55,9 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
+SHELL = [block for page in PAGES for block in blocks(page) if block.language == "sh"]
+
+
 def commands(block: Block) -> list[list[str]]:
     """The words of each of its simple commands; those within a command's substitution are left out."""
     text = re.sub(r"\\\n|(?<=\s)#[^\n]*|\"\$\(.*?\)\"", " ", block.text)

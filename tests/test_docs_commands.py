@@ -15,7 +15,7 @@ from certs.rotation import certificates_in
 from dev.lab import tour
 from settings.models import Webhook
 from tests import facts
-from tests.pages import PAGES, ROOT, Block, blocks, commands, prose, run, sections, slug
+from tests.pages import PAGES, ROOT, SHELL, Block, commands, prose, run, sections, slug
 
 LINKED = [*PAGES, ROOT / "CHANGELOG.md", *sorted(ROOT.glob("charts/*/README.md"))]
 
@@ -65,9 +65,6 @@ def test_every_page_can_be_reached_from_the_first_one() -> None:
 
 DECISIONS = {*(ROOT / "docs" / "decisions").iterdir()}
 """Readers find these by the link to their folder."""
-
-
-SHELL = [block for page in PAGES for block in blocks(page) if block.language == "sh"]
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)

@@ -10,11 +10,10 @@ import pytest
 
 from dev.lab import binaries, cli_page
 from tests.charts import helm_needed
-from tests.pages import PAGES, ROOT, Block, blocks, commands
+from tests.pages import ROOT, SHELL, Block, commands
 
 pytestmark = helm_needed
 
-SHELL = [block for page in PAGES for block in blocks(page) if block.language == "sh"]
 PARENTS = {
     "kubectl": {"auth", "create", "rollout", "secret"},
     "helm": {"get"},
