@@ -11,7 +11,7 @@ from webhook.app import create_app
 from webhook.replica import Replica
 from webhook.worker import stopping
 
-settings = SettingsFile(config_path(), on_change=lambda _old, new: logs.set_level(new.logging.level))
+settings = SettingsFile(config_path(), on_change=lambda new: logs.set_level(new.logging.level))
 client = Client.from_environment()
 replica = Replica(client, lambda: settings.current, os.environ.get("POD_NAME", "webhook"))
 app = create_app(

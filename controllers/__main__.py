@@ -19,7 +19,7 @@ from kube.event_recorder import EventRecorder
 from kube.leader_election import LeadershipLost, StillWorking
 from kube.metrics_access import metrics_access
 from runtime import threading
-from settings import Settings, SettingsError, config_path
+from settings import SettingsError, config_path
 from settings.file import SettingsFile
 from telemetry import logs
 from telemetry.http import CannotListen, serve_health, serve_metrics
@@ -34,7 +34,11 @@ def main() -> int:
     try:
         client = Client.from_environment()
         recorder = EventRecorder(client, "drawbridge-controllers")
-        settings = SettingsFile(config_path(), on_change=follow, on_refused=partial(report_refused, recorder))
+        settings = SettingsFile(
+            config_path(),
+            on_change=lambda new: logs.set_level(new.logging.level),
+            on_refused=partial(report_refused, recorder),
+        )
     except (SettingsError, KubeError) as error:
         print(f"the controllers cannot start:\n{error}", file=sys.stderr)
         return 2
@@ -70,10 +74,6 @@ def serving(
                 closing.callback(server.close)
         threading.Thread(target=settings.watch, args=(stop,), name="settings", daemon=True).start()
         yield
-
-
-def follow(_old: Settings, new: Settings) -> None:
-    logs.set_level(new.logging.level)
 
 
 def report_refused(recorder: EventRecorder, error: SettingsError) -> None:

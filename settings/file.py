@@ -60,14 +60,14 @@ NEEDS_RESTART = (
 class SettingsFile:
     """`current` is the newest valid configuration of one file; SettingsError when there is none at the start.
 
-    `poll` calls *on_change* with the old and the new settings when they differ, and *on_refused* with the error.
+    `poll` calls *on_change* with new settings that differ from the old ones, and *on_refused* with the error.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
-        on_change: Callable[[Settings, Settings], None] = lambda _old, _new: None,
+        on_change: Callable[[Settings], None] = lambda _new: None,
         on_refused: Callable[[SettingsError], None] = lambda _error: None,
     ) -> None:
         self.path = Path(path)
@@ -106,7 +106,7 @@ class SettingsFile:
             log.info("configuration changed", fields=fields)
             if waiting := needing_restart(fields):
                 log.warning("configuration change needs a restart", fields=waiting)
-            self._on_change(old, new)
+            self._on_change(new)
 
     def _refuse(self, error: SettingsError) -> None:
         RELOADS.labels("refused").inc()

@@ -451,15 +451,15 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_changed_file_is_applied_and_reported(path: Path) -> None:
-    calls: list[tuple[Settings, Settings]] = []
-    file = SettingsFile(path, on_change=lambda old, new: calls.append((old, new)))
+    calls: list[Settings] = []
+    file = SettingsFile(path, on_change=calls.append)
     applied = sample("drawbridge_config_reloads_total", result="applied")
     write(path, "ipReservation: {maxCount: 7}")
     with capture_logs() as logs:
         file.poll()
         file.poll()
     assert file.current.ip_reservation.max_count == 7
-    assert calls == [(Settings(), file.current)]
+    assert calls == [file.current]
     assert [entry["fields"] for entry in logs] == [["ipReservation.maxCount"]]
     assert sample("drawbridge_config_reloads_total", result="applied") == applied + 1
     assert sample("drawbridge_config_hash") == fingerprint(file.current) != fingerprint(Settings())
@@ -537,7 +537,7 @@ def test_what_needs_a_restart_is_a_field_that_there_is() -> None:
 def test_the_watch_goes_on_after_a_callback_failed_and_ends_when_told(path: Path) -> None:
     failed, applied, stop = threading.Event(), threading.Event(), threading.Event()
 
-    def on_change(old: Settings, new: Settings) -> None:
+    def on_change(new: Settings) -> None:
         if new.logging.level == "error":
             failed.set()
             raise RuntimeError("a bug")
