@@ -114,8 +114,7 @@ class Inbox:
 
     def __init__(self, data: bytes = b"") -> None:
         self._data = bytearray()
-        self._pieces = self._arrived = self._searched = 0
-        self._begin = self._end = 0
+        self._pieces = self._searched = self._begin = self._end = 0
         self.head = Head("", "", {}, keeps=False)
         """Once the request is whole."""
         if data:
@@ -127,9 +126,8 @@ class Inbox:
     def add(self, data: bytes) -> None:
         """Refused for what comes in too many pieces: each of them costs as much as a large one."""
         self._data += data
-        self._arrived += len(data)
         self._pieces += 1
-        if self._pieces > FREE_PIECES + self._arrived // LEAST_PIECE:
+        if self._pieces > FREE_PIECES + len(self._data) // LEAST_PIECE:
             raise Refused("400 Bad Request", "send the request in larger TLS records")
 
     def is_whole(self) -> bool:
