@@ -56,11 +56,10 @@ def _outline_of_field(each: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
     return each.name, msgspec.Raw, msgspec.field(name=each.encode_name, default=ABSENT)
 
 
-PatchOperation = Mapping[str, Any]
 Object = Mapping[str, Any]
 
 
-def patch(before: Object, after: Object) -> tuple[PatchOperation, ...]:
+def patch(before: Object, after: Object) -> tuple[Mapping[str, Any], ...]:
     """RFC 6902 operations that turn *before* into *after*."""
     # Without moves: which of two equal values is moved depends on the order of a set.
     return tuple(jsonpatch.JsonPatch.from_diff(*_without_shared(before, after), optimization=False))
@@ -173,9 +172,7 @@ def allow(*, warnings: tuple[str, ...] = (), audit: Mapping[str, str] | None = N
     return Decision(True, warnings=warnings, audit=audit or {})
 
 
-def change(
-    before: Mapping[str, Any], after: Mapping[str, Any], *, warnings: tuple[str, ...] = ()
-) -> Decision:
+def change(before: Object, after: Object, *, warnings: tuple[str, ...] = ()) -> Decision:
     """Allow *before* as *after*; other fields stay."""
     return Decision(True, warnings=warnings, patch=patch(before, after))
 
