@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from certs.issue import Pair, check, is_issued_by
 from certs.rotation import (
@@ -42,6 +41,7 @@ from tests.certificates import (
     reconciler,
 )
 from tests.fakes import FakeRecorder
+from tests.metrics import sample
 
 OVERLAP, DUE = int(RULES.overlap.total_seconds()), 85
 """Seconds; at DUE the first CA is replaced."""
@@ -101,11 +101,11 @@ def world() -> World:
 
 
 def counted(kind: str) -> float:
-    return REGISTRY.get_sample_value("drawbridge_certificates_issued_total", {"kind": kind}) or 0.0
+    return sample("drawbridge_certificates_issued_total", kind=kind)
 
 
-def ends(kind: str) -> float | None:
-    return REGISTRY.get_sample_value("drawbridge_certificate_not_after_timestamp_seconds", {"kind": kind})
+def ends(kind: str) -> float:
+    return sample("drawbridge_certificate_not_after_timestamp_seconds", kind=kind)
 
 
 def test_from_nothing_there_is_soon_a_certificate_that_everyone_trusts(world: World) -> None:

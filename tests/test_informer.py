@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from dev.lab.informing import informer_of
@@ -23,6 +22,7 @@ from kube.informer import Indexer, Informer
 from kube.resources import PODS, Selection
 from kube.types import ObjectMeta, Pod, PodSpec
 from tests.factories import BEYOND_ALL_TIMES
+from tests.metrics import sample
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -105,8 +105,8 @@ def informing(
         yield server, informer, story
 
 
-def sample(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, {"kind": "pods"} | labels) or 0.0
+def counted(name: str, **labels: str) -> float:
+    return sample(f"drawbridge_informer_{name}", kind="pods", **labels)
 
 
 def test_the_copy_is_the_list_and_then_follows_the_watch() -> None:
@@ -160,13 +160,13 @@ def test_only_what_is_selected_is_asked_for() -> None:
 def test_it_is_synced_once_the_list_is_in_the_copy_and_not_before() -> None:
     with informing([refuses(500, "InternalError"), listed(raw("a"))], SILENT) as (_, informer, story):
         assert informer.wait_synced(60)
-        assert sample("drawbridge_informer_synced") == 1.0
+        assert counted("synced") == 1.0
         assert story.changes == [("came", "a", "1")]
-        assert time.time() - sample("drawbridge_informer_last_event_timestamp_seconds") < 5
+        assert time.time() - counted("last_event_timestamp_seconds") < 5
     with informing(hangs, SILENT) as (server, informer, _):
         until(lambda: server.asked)
         assert not informer.wait_synced(0)
-        assert sample("drawbridge_informer_synced") == 0.0
+        assert counted("synced") == 0.0
 
 
 def test_repeated_events_reach_handlers_once() -> None:
@@ -207,7 +207,7 @@ EXPIRED = [
 
 @pytest.mark.parametrize("expired", EXPIRED)
 def test_a_forgotten_version_leads_to_a_new_list(expired: Answer) -> None:
-    before = sample("drawbridge_informer_relists_total", reason="expired")
+    before = counted("relists_total", reason="expired")
     lists = [
         listed(raw("same"), raw("changes"), raw("goes"), raw("swapped", uid="old")),
         listed(raw("same"), raw("changes", 2), raw("comes"), raw("swapped", 7, uid="new"), version=30),
@@ -223,7 +223,7 @@ def test_a_forgotten_version_leads_to_a_new_list(expired: Answer) -> None:
         ]
         assert server.watches[1].query["resourceVersion"] == "30"
         assert len(informer.list()) == 4
-    assert sample("drawbridge_informer_relists_total", reason="expired") == before + 1
+    assert counted("relists_total", reason="expired") == before + 1
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_list_is_decoded_page_by_page_and_what_cannot_be_decoded_is_left_out_a
 
     def page(asked: Asked) -> Answer:
         number = int(asked.query.get("continue", "0"))
-        decoded_before.append(sample("drawbridge_informer_undecodable_objects_total"))
+        decoded_before.append(counted("undecodable_objects_total"))
         pod = raw(f"pod-{number}") | {"ignored": "x" * size}
         more = str(number + 1) if number + 1 < count else ""
         metadata = {"resourceVersion": "10", "continue": more}

@@ -15,7 +15,7 @@ from kube.informer import RUNNING, Informer
 from kube.resources import PODS
 from kube.types import ObjectMeta, Pod, Value
 from tests.misbehaving_server import Answer, Server, in_turn, lists_and_watches, serving, streams
-from tests.test_informer import event, listed, raw, sample
+from tests.test_informer import counted, event, listed, raw
 
 
 class Name(Value, frozen=True):
@@ -50,7 +50,7 @@ def follow(informer: Informer[Any]) -> list[str]:
 
 
 def relists(reason: str) -> float:
-    return sample("drawbridge_informer_relists_total", reason=reason)
+    return counted("relists_total", reason=reason)
 
 
 def test_informers_that_are_made_together_share_one_list_and_decode_for_themselves() -> None:

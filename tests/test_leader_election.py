@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
-from prometheus_client import REGISTRY
 
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
@@ -158,10 +157,10 @@ def test_the_first_creates_the_lease_leads_renews_and_releases_when_it_is_stoppe
         first = spec_of(api)["renewTime"]
         until(lambda: spec_of(api)["renewTime"] > first)
         assert (holder(api), me.lease.is_leader) == ("me", True)
-        assert REGISTRY.get_sample_value("drawbridge_leader", {"lease": "drawbridge"}) == 1
+        assert sample("drawbridge_leader", lease="drawbridge") == 1
         me.end()
         assert (holder(api), spec_of(api)["leaseDurationSeconds"], me.lease.is_leader) == ("", 1, False)
-        assert REGISTRY.get_sample_value("drawbridge_leader", {"lease": "drawbridge"}) == 0
+        assert sample("drawbridge_leader", lease="drawbridge") == 0
 
 
 def test_annotations_are_written_at_once_beside_those_of_others() -> None:
