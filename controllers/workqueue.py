@@ -20,7 +20,7 @@ The protocol of all controllers:
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import structlog
@@ -197,7 +197,7 @@ def working(
     reconcile: Reconcile,
     workers: int = 1,
     check: Callable[[], None] = lambda: None,
-) -> Iterator[Sequence[threading.Thread]]:
+) -> Iterator[None]:
     """Reconcile keys within the block, unless leadership is lost; on exit, finish those that run."""
     threads = [
         threading.Thread(
@@ -208,7 +208,7 @@ def working(
     for thread in threads:
         thread.start()
     try:
-        yield threads
+        yield
     finally:
         queue.shut_down()
         for thread in threads:

@@ -215,12 +215,17 @@ def test_a_wait_ends_without_an_answer_when_it_is_time_to_stop() -> None:
     assert waiting.wait_for(attempt, Backoff(base=30, cap=30), "something") is None
 
 
-def test_a_worker_asks_before_each_key_whether_this_process_still_leads() -> None:
+@pytest.mark.parametrize("begun", [[], ["a"]], ids=["before a key", "in the middle of it"])
+def test_a_worker_ends_where_it_finds_that_another_process_leads(begun: list[str]) -> None:
     def lost() -> None:
         raise LeadershipLost("another leads")
 
-    queue, done = WorkQueue("working"), []
-    with context(lost).running(Controller(queue, done.append)):
+    def reconcile(key: str) -> None:
+        seen.append(key)
+        lost()
+
+    queue, seen = WorkQueue("working"), list[str]()
+    with context(check=(lambda: None) if begun else lost).running(Controller(queue, reconcile)):
         queue.add("a")
         until(lambda: not any(each.name == "working-0" for each in threading.enumerate()))
-    assert done == []
+    assert seen == begun

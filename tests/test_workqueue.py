@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
-from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from controllers.workqueue import WorkQueue, working
 from dev.lab.waiting import until
 from kube.errors import Backoff, Forbidden
-from kube.leader_election import LeadershipLost
 from tests.fakes import FakeClock
+from tests.metrics import sample
 
 
 def queue_at(clock: FakeClock) -> WorkQueue:
@@ -32,18 +31,18 @@ def waiting(queue: WorkQueue) -> list[str]:
     return list(iter(lambda: queue.get(wait=False) or "", ""))
 
 
-def sample(name: str) -> float:
-    return REGISTRY.get_sample_value(f"drawbridge_workqueue_{name}", {"name": "test"}) or 0.0
+def counted(name: str) -> float:
+    return sample(f"drawbridge_workqueue_{name}", name="test")
 
 
 def test_keys_come_out_once_and_in_order() -> None:
     queue = queue_at(FakeClock())
-    before = sample("adds_total")
+    before = counted("adds_total")
     for key in ("a", "b", "a", "c", "b"):
         queue.add(key)
-    assert sample("depth") == 3
+    assert counted("depth") == 3
     assert waiting(queue) == ["a", "b", "c"]
-    assert (sample("depth"), sample("adds_total")) == (0, before + 3)
+    assert (counted("depth"), counted("adds_total")) == (0, before + 3)
 
 
 def test_a_key_that_is_worked_on_waits_until_it_is_done() -> None:
@@ -107,13 +106,13 @@ def test_a_queue_is_idle_when_no_key_waits_was_promised_or_is_worked_on() -> Non
 
 def test_retries_double_their_pause_until_the_key_is_forgotten() -> None:
     queue = queue_at(FakeClock())
-    before = sample("retries_total")
+    before = counted("retries_total")
     assert [queue.retry("a") for _ in range(4)] == pytest.approx([0.005, 0.01, 0.02, 0.04])
     assert queue.retry("b") == pytest.approx(0.005)
     queue.forget("a")
     assert queue.retry("a") == pytest.approx(0.005)
     assert max(queue.retry("a") for _ in range(40)) == 1000.0
-    assert sample("retries_total") == before + 46
+    assert counted("retries_total") == before + 46
 
 
 def test_the_longest_running_work_is_known() -> None:
@@ -125,11 +124,11 @@ def test_the_longest_running_work_is_known() -> None:
     clock.advance(7.0)
     queue.get()
     clock.advance(1.0)
-    assert sample("longest_running_seconds") == 8.0
+    assert counted("longest_running_seconds") == 8.0
     queue.done("a")
-    assert sample("longest_running_seconds") == 1.0
+    assert counted("longest_running_seconds") == 1.0
     queue.done("b")
-    assert sample("longest_running_seconds") == 0.0
+    assert counted("longest_running_seconds") == 0.0
 
 
 def test_shutting_down_ends_a_waiting_get_and_leaves_what_waits() -> None:
@@ -245,19 +244,6 @@ def test_only_a_mistake_is_logged_with_its_traceback(error: Exception, is_mistak
         "a",
     )
     assert logs[0]["error"] == str(error)
-
-
-def test_a_reconcile_that_finds_leadership_lost_ends_its_worker() -> None:
-    queue, keys = WorkQueue("test"), list[str]()
-
-    def reconcile(key: str) -> None:
-        keys.append(key)
-        raise LeadershipLost("in the middle")
-
-    with working(queue, reconcile) as threads:
-        queue.add("a")
-        until(lambda: not threads[0].is_alive())
-    assert keys == ["a"]
 
 
 def test_a_key_that_is_due_in_centuries_does_not_end_the_worker() -> None:
