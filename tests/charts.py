@@ -6,7 +6,7 @@ import functools
 import json
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,18 @@ def render(values: dict[str, Any] | None = None) -> Objects:
     return objects
 
 
+def of_kinds(objects: Objects, *kinds: str) -> dict[str, dict[str, Any]]:
+    """By their names."""
+    return {name: each for (kind, name), each in objects.items() if kind in kinds}
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The values of a schema and the sections in which they stand, by their paths."""
+    for key, value in schema.get("properties", {}).items():
+        yield f"{path}{key}", value
+        yield from nodes(value, f"{path}{key}.")
+
+
 def configurations(sets: Sequence[dict[str, Any]], *templates: str) -> list[dict[str, str]]:
     """What Helm's libraries make of each, many a second: `config`, the programs' file, or `refused` or `broken` with
     a reason. All templates are rendered unless some are named, the ConfigMap first.
@@ -100,7 +112,7 @@ def settings_in(objects: Objects) -> Settings:
     """From the ConfigMap that the programs read."""
     [text] = [
         each["data"]["config.yaml"]
-        for (kind, _), each in objects.items()
-        if kind == "ConfigMap" and "config.yaml" in each["data"]
+        for each in of_kinds(objects, "ConfigMap").values()
+        if "config.yaml" in each["data"]
     ]
     return parse(text)

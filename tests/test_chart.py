@@ -34,6 +34,8 @@ from tests.charts import (
     configurations,
     helm,
     helm_needed,
+    nodes,
+    of_kinds,
     render,
     settings_in,
     table,
@@ -56,13 +58,12 @@ def leaves(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{path}{key}", value
 
 
-def described(schema: dict[str, Any], path: str = "") -> Iterator[str]:
-    for key, value in schema["properties"].items():
-        if "properties" in value:
-            assert value["additionalProperties"] is False, f"{path}{key} takes unknown values"
-            yield from described(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}"
+def described(schema: dict[str, Any]) -> set[str]:
+    """Its values; no section may take unknown ones."""
+    found = dict(nodes(schema))
+    sections = {path: node for path, node in found.items() if "properties" in node}
+    assert [path for path, node in sections.items() if node["additionalProperties"] is not False] == []
+    return found.keys() - sections.keys()
 
 
 MOST = 205
@@ -73,15 +74,8 @@ VALUES = (CHART / "values.yaml").read_text()
 def test_the_schema_has_all_values_and_no_others() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert schema["additionalProperties"] is False
-    assert set(described(schema)) == {name for name, _ in leaves(yaml.safe_load(VALUES))} | {"global"}
-    assert len(set(described(schema))) <= MOST
-
-
-def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    for key, value in schema.get("properties", {}).items():
-        yield f"{path}{key}", value
-        if value.get("additionalProperties") is False and "properties" in value:
-            yield from nodes(value, f"{path}{key}.")
+    assert described(schema) == {name for name, _ in leaves(yaml.safe_load(VALUES))} | {"global"}
+    assert len(described(schema)) <= MOST
 
 
 def test_each_node_of_the_schema_is_described() -> None:
@@ -201,14 +195,15 @@ def are_in_their_namespaces(objects: Objects) -> None:
         assert document["metadata"].get("namespace", expected) == expected, (kind, name)
 
 
+def pods_in(objects: Objects) -> dict[str, dict[str, Any]]:
+    """Those of programs, jobs and tests, by name."""
+    templates = of_kinds(objects, "Deployment", "Job")
+    return of_kinds(objects, "Pod") | {name: each["spec"]["template"] for name, each in templates.items()}
+
+
 def select_their_pods(objects: Objects) -> None:
     """Every selector finds the pods of its program, and neither those of another one nor those of jobs and tests."""
-    pods = {
-        name: each["spec"]["template"]
-        for (kind, name), each in objects.items()
-        if kind in ("Deployment", "Job")
-    }
-    pods |= {name: each for (kind, name), each in objects.items() if kind == "Pod"}
+    pods = pods_in(objects)
     for (kind, name), document in objects.items():
         if kind not in ("Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy"):
             continue
@@ -254,8 +249,7 @@ def agree_with_the_configuration(objects: Objects) -> None:
     [(_, config), *_] = [key for key in objects if key[0] == "ConfigMap"]
     programs = {
         name.rpartition("-")[2]: each["spec"]["template"]["spec"]
-        for (kind, name), each in objects.items()
-        if kind == "Deployment"
+        for name, each in of_kinds(objects, "Deployment").items()
     }
     volumes = {
         name: {each["name"]: each for each in spec["volumes"]}
@@ -276,8 +270,7 @@ def agree_with_the_configuration(objects: Objects) -> None:
     )
     leases = {
         name
-        for (kind, _), role in objects.items()
-        if kind == "Role"
+        for role in of_kinds(objects, "Role").values()
         for rule in role["rules"]
         if rule["resources"] == ["leases"]
         for name in rule.get("resourceNames", ())
@@ -293,12 +286,12 @@ def register_what_is_served(objects: Objects) -> None:
     settings = settings_in(objects)
     configurations = [each for (kind, _), each in objects.items() if kind.endswith("WebhookConfiguration")]
     hooks = [hook for each in configurations for hook in each["webhooks"]]
-    tests = [each for (kind, name), each in objects.items() if kind == "Pod" and name.endswith("-test")]
+    tests = [each for name, each in of_kinds(objects, "Pod").items() if name.endswith("-test")]
     called = [
         word for pod in tests for word in pod["spec"]["containers"][0]["args"] if not word.startswith("--")
     ]
     registered = {hook["clientConfig"]["service"]["path"] for hook in hooks}
-    policies = [each for (kind, _), each in objects.items() if kind == "MutatingAdmissionPolicy"]
+    policies = of_kinds(objects, "MutatingAdmissionPolicy").values()
     registered |= {msgspec.convert(each, MutatingPolicy).replaces.path for each in policies}
     assert registered == set(called) == set(unregistered(settings, ()))
     assert {"caBundle" in hook["clientConfig"] for hook in hooks} <= {settings.certs.mode == "files"}
@@ -355,12 +348,10 @@ def test_the_policy_allows_segments_as_large_as_the_programs_make_them() -> None
 def test_weights_alone_bring_the_keys_to_the_controllers_and_to_nothing_else() -> None:
     clb = {"ingressDaemonSet": {"enabled": True, "clb": {"enabled": True}}}
     objects = render(clb | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}})
-    pods = {
-        name: each["spec"]["template"]["spec"]
-        for (kind, name), each in objects.items()
-        if kind == "Deployment"
+    programs = of_kinds(objects, "Deployment").items()
+    with_keys = {
+        name for name, each in programs if "keys" in str(each["spec"]["template"]["spec"]["volumes"])
     }
-    with_keys = {name for name, each in pods.items() if "keys" in json.dumps(each["volumes"])}
     policy = objects["ValidatingAdmissionPolicy", "drawbridge-configmaps"]["spec"]["validations"][0]
 
     assert with_keys == {"drawbridge-controllers"}
@@ -375,8 +366,7 @@ def test_weights_alone_bring_the_keys_to_the_controllers_and_to_nothing_else() -
 def test_pods_are_replaced_only_for_what_they_read_at_their_start(subtests: pytest.Subtests) -> None:
     for name, change, replaced in table("replaced"):
         before, after = (
-            {name: each for (kind, name), each in render(values).items() if kind == "Deployment"}
-            for values in (SETS[name], merged(SETS[name], change))
+            of_kinds(render(values), "Deployment") for values in (SETS[name], merged(SETS[name], change))
         )
         with subtests.test(name, change=change):
             assert [each for each in before if before[each] != after[each]] == [
@@ -394,7 +384,7 @@ def test_a_crd_that_is_not_kept_goes_with_the_release_and_not_with_the_feature()
     crds = {"crds": {"keep": False, "deleteIngressDaemonSets": True}}
     for enabled in (True, False):
         objects = render(crds | {"ingressDaemonSet": {"enabled": enabled}})
-        assert [name for kind, name in objects if kind == "CustomResourceDefinition"]
+        assert of_kinds(objects, "CustomResourceDefinition")
 
 
 @helm_needed
@@ -403,8 +393,7 @@ def test_each_pod_has_what_is_set_for_the_pods_of_all_programs() -> None:
     always = {"elasticity": {"advanced": {"openGates": "always"}}, "ingressDaemonSet": {"enabled": True}}
     annotations = {"linkerd.io/inject": "disabled"}
     objects = render(always | {"podAnnotations": annotations, "priorityClassName": "1000"})
-    pods = [each["spec"]["template"] for (kind, _), each in objects.items() if kind in ("Deployment", "Job")]
-    pods += [each for (kind, _), each in objects.items() if kind == "Pod"]
+    pods = pods_in(objects).values()
 
     assert len(pods) == 5
     for pod in pods:

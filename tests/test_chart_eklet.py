@@ -11,9 +11,10 @@ import yaml
 
 from dev.lab import chart
 from dev.lab.errors import LabError
-from tests.charts import NAMESPACE, SETS, Objects, helm, helm_needed
+from tests.charts import NAMESPACE, SETS, Objects, helm, helm_needed, of_kinds
 from tests.permissions import granted, seen_from, table
 from tests.test_chart import described, leaves
+from tests.values_fuzz import put
 
 ORIGINAL = SETS["the-values-of-TKE-Resilience"]
 OWN: dict[str, Any] = {
@@ -31,11 +32,7 @@ OWN: dict[str, Any] = {
 
 def with_value(path: str, value: Any, base: dict[str, Any] = OWN) -> dict[str, Any]:
     result = copy.deepcopy(base)
-    *parents, last = path.split(".")
-    section = result
-    for part in parents:
-        section = section.setdefault(part, {})
-    section[last] = value
+    put(result, path.split("."), value)
     return result
 
 
@@ -46,7 +43,7 @@ def render(values: dict[str, Any]) -> Objects:
 
 
 def arguments(objects: Objects) -> set[str]:
-    [deployment] = [each for (kind, _), each in objects.items() if kind == "Deployment"]
+    [deployment] = of_kinds(objects, "Deployment").values()
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     return {*container["args"], container["image"], str(container["env"])}
 
@@ -56,7 +53,7 @@ def test_the_schema_has_the_values() -> None:
     values = yaml.safe_load((chart.EKLET / "values.yaml").read_text())
     schema["properties"]["cloud"]["additionalProperties"] = False  # others are of charts/drawbridge
 
-    assert {*described(schema)} == {name for name, _ in leaves(values)} | {"eklet.PodUsedApiserver"}
+    assert described(schema) == {name for name, _ in leaves(values)} | {"eklet.PodUsedApiserver"}
 
 
 @helm_needed

@@ -14,7 +14,7 @@ import yaml
 
 from controllers.ingress_daemonset.health_checks import FOR, SERVING
 from dev.lab import binaries, chart
-from tests.charts import ANYCAST_IP, SETS, helm_needed, render
+from tests.charts import ANYCAST_IP, SETS, helm_needed, of_kinds, render
 from tests.monitoring import CASES, alerts, expressions
 
 pytestmark = helm_needed
@@ -114,14 +114,13 @@ def test_the_monitors_select_a_port_of_every_program() -> None:
     [endpoint] = of_services["endpoints"]
     selected = [
         each["spec"]
-        for (kind, _), each in objects.items()
-        if kind == "Service"
-        and of_services["selector"]["matchLabels"].items() <= each["metadata"]["labels"].items()
+        for each in of_kinds(objects, "Service").values()
+        if of_services["selector"]["matchLabels"].items() <= each["metadata"]["labels"].items()
     ]
     targets = {
         port["targetPort"] for each in selected for port in each["ports"] if port["name"] == endpoint["port"]
     }
-    templates = [each["spec"]["template"] for (kind, _), each in objects.items() if kind == "Deployment"]
+    templates = [each["spec"]["template"] for each in of_kinds(objects, "Deployment").values()]
     scraped = [
         each["metadata"]["labels"]["app.kubernetes.io/component"]
         for each in templates

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dev.lab import values_schema
-from tests.charts import ANYCAST_IP, CA, CONFIG, SETS, configurations
+from tests.charts import ANYCAST_IP, CA, CONFIG, SETS, configurations, nodes
 
 SCHEMA = json.loads(values_schema.SCHEMA.read_text())
 TEMPLATES = (CONFIG, "templates/webhook-deployment.yaml")
@@ -112,15 +112,7 @@ def put(section: dict[str, Any], path: Sequence[str], value: Any) -> None:
     put(section[name], rest, value)
 
 
-def leaves(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, part in schema["properties"].items():
-        if "properties" in part:
-            yield from leaves(part, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", part
-
-
-LEAVES = dict(leaves(SCHEMA))
+LEAVES = {path: node for path, node in nodes(SCHEMA) if "properties" not in node}
 
 
 def draw(seed: int, count: int) -> Iterator[Drawn]:
