@@ -6,10 +6,13 @@ import socket
 import struct
 from collections import deque
 from functools import cache
+from typing import TypeVar
 
 import pytest
 
 from dev.lab import slots
+
+Connected = TypeVar("Connected", bound=socket.socket)
 
 PEER_GONE = pytest.mark.filterwarnings(
     r"ignore:unclosed <ssl\.SSLSocket [^>]*laddr=\([^)]*\)>:ResourceWarning"
@@ -25,6 +28,12 @@ def reset(sock: socket.socket) -> None:
     """Close *sock* so that its peer gets a reset, whatever it reads or writes then."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
+
+
+def sent(sock: Connected, data: bytes) -> Connected:
+    """*sock*, on which *data* is on its way."""
+    sock.sendall(data)
+    return sock
 
 
 def free_ports(count: int) -> list[int]:

@@ -18,7 +18,7 @@ from tests.factories import BEYOND_ALL_TIMES, raw_pod
 from tests.hostile import JSON, PATH, VALID, Bystander, Caller, cost, installed, valid_review
 from tests.hostile_objects import Place, places, replaced
 from tests.server import Answer, Server, is_closed, post, read_response, trusting
-from tests.sockets import reset
+from tests.sockets import reset, sent
 
 MAX_BODY = 7 * 1024 * 1024
 MANY = 40
@@ -221,8 +221,7 @@ HEADS = {
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 def test_what_is_no_request_is_refused_and_its_connection_closed(server: Server, head: bytes) -> None:
-    sock = server.tls()
-    sock.sendall(head + b"\r\n\r\nbody")
+    sock = sent(server.tls(), head + b"\r\n\r\nbody")
     answer = read_response(sock)
     assert 400 <= answer.status < 500
     assert answer.connection == "close"
@@ -233,8 +232,7 @@ def test_what_is_no_request_is_refused_and_its_connection_closed(server: Server,
 
 def test_bytes_after_a_review_do_not_change_its_answer(server: Server) -> None:
     for rest in (b"\r\n\r\n", b"\0" * 100 + b"\r\n\r\n", post(b"{", PATH), b"GET / HTTP/1.1\r\n\r\n"):
-        sock = server.tls()
-        sock.sendall(post(VALID, PATH) + rest)
+        sock = sent(server.tls(), post(VALID, PATH) + rest)
         assert b'"allowed":true' in read_response(sock).body
         assert 400 <= read_response(sock).status < 500
 
@@ -242,13 +240,8 @@ def test_bytes_after_a_review_do_not_change_its_answer(server: Server) -> None:
 # Clients in numbers
 
 
-def sending(sock: socket.socket, data: bytes) -> socket.socket:
-    sock.sendall(data)
-    return sock
-
-
 def gone_in_the_body(server: Server) -> socket.socket:
-    sock = sending(server.tls(), post(VALID, PATH)[:-5])
+    sock = sent(server.tls(), post(VALID, PATH)[:-5])
     reset(sock)
     return sock
 
@@ -263,11 +256,11 @@ def in_small_records(server: Server) -> socket.socket:
 
 NUISANCES: tuple[Callable[[Server], socket.socket], ...] = (
     Server.raw,
-    lambda server: sending(server.raw(), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-    lambda server: sending(server.raw(), b"\x16\x03\x01"),
-    lambda server: sending(server.tls(), post(VALID, PATH)[:30]),
-    lambda server: sending(server.tls(), post(VALID, PATH)[:-5]),
-    lambda server: sending(server.tls(), post(b"", PATH).replace(b"Length: 0", b"Length: 999999999999")),
+    lambda server: sent(server.raw(), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    lambda server: sent(server.raw(), b"\x16\x03\x01"),
+    lambda server: sent(server.tls(), post(VALID, PATH)[:30]),
+    lambda server: sent(server.tls(), post(VALID, PATH)[:-5]),
+    lambda server: sent(server.tls(), post(b"", PATH).replace(b"Length: 0", b"Length: 999999999999")),
     gone_in_the_body,
     in_small_records,
 )

@@ -28,7 +28,7 @@ from tests.server import (
     review,
     serving,
 )
-from tests.sockets import reset
+from tests.sockets import reset, sent
 from webhook.fair_queue import LONGEST
 from webhook.inbox import OWN_COST
 from webhook.worker import NEWCOMERS
@@ -42,11 +42,6 @@ SLACK = 1.0
 
 HELLO = b"\x16\x03\x01\x02\x00\x01"
 """The beginning of a TLS handshake."""
-
-
-def sent(sock: socket.socket, data: bytes) -> socket.socket:
-    sock.sendall(data)
-    return sock
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +89,11 @@ def test_a_request_that_trickles_in_is_dropped_though_never_silent(server: Serve
 def test_a_connection_may_idle_longer_than_its_handshake_may_take(server: Server, used: bool) -> None:
     sock, silent = server.tls(), server.raw()
     if used:
-        sock.sendall(post(review()))
-        read_response(sock)
+        read_response(sent(sock, post(review())))
     assert is_closed(silent, within=5)
     assert not is_closed(sock, within=0.7)
     sock.settimeout(5)
-    sock.sendall(post(review()))
-    response = read_response(sock)
+    response = read_response(sent(sock, post(review())))
     assert (response.status, response.connection) == (200, "keep-alive")
 
 
@@ -173,8 +166,7 @@ def test_a_connection_in_use_stays_when_a_full_server_makes_room(directory: Path
 
 def test_a_response_arrives_in_one_piece(server: Server) -> None:
     """One read returns one TLS record at most."""
-    sock = server.tls()
-    sock.sendall(post(review()))
+    sock = sent(server.tls(), post(review()))
     head, _, body = sock.recv(65536).partition(b"\r\n\r\n")
 
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -188,14 +180,12 @@ LARGE = b" " * 700_000
 def test_large_bodies_share_a_budget_that_small_ones_do_not_need(directory: Path) -> None:
     # Those that are refused give theirs back at once, though they linger.
     with serving(directory, LIMITS='{"request": 60, "linger": 60}') as server:
-        first = server.tls()
-        first.sendall(post(LARGE + review())[:-5])
+        first = sent(server.tls(), post(LARGE + review())[:-5])
         server.call()
         refused = send_large(server)
         assert (refused.status, refused.headers["Retry-After"], refused.connection) == (503, "1", "close")
         server.call()
-        first.sendall(review()[-5:])
-        assert b'"allowed":true' in read_response(first).body
+        assert b'"allowed":true' in read_response(sent(first, review()[-5:])).body
         until(lambda: send_large(server).status == 200)
 
 
@@ -213,23 +203,17 @@ def test_large_requests_are_served_one_after_the_other_and_small_ones_beside_the
 
 def test_turns_that_are_stuck_stop_no_other_request_for_long(directory: Path) -> None:
     with serving(directory, IN_FLIGHT="9") as server:
-        stuck = [server.tls() for _ in range(NEWCOMERS)]
-        for sock in stuck:
-            sock.sendall(post(review(stuck=4 * LONGEST)))
+        stuck = [sent(server.tls(), post(review(stuck=4 * LONGEST))) for _ in range(NEWCOMERS)]
         assert seconds_of(lambda: server.call().close()) < 2.5 * LONGEST
         assert [read_response(sock).status for sock in stuck] == [200] * NEWCOMERS
 
 
 def send_large(server: Server) -> Answer:
-    sock = server.tls()
-    sock.sendall(post(LARGE + review()))
-    return read_response(sock)
+    return read_response(sent(server.tls(), post(LARGE + review())))
 
 
 def test_what_is_not_tls_is_dropped_and_reported(server: Server) -> None:
-    sock = server.raw()
-    sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
-    assert is_closed(sock, within=5)
+    assert is_closed(sent(server.raw(), b"GET / HTTP/1.1\r\n\r\n"), within=5)
     server.wait_for_line("TLS failed")
     server.call().close()
 
@@ -254,8 +238,7 @@ def test_the_wait_for_a_thread_is_part_of_the_callers_timeout(directory: Path, k
 
 
 def is_answered(server: Server, within: float) -> bool:
-    sock = server.tls()
-    sock.sendall(post(review()))
+    sock = sent(server.tls(), post(review()))
     sock.settimeout(within)
     try:
         return bool(sock.recv(1))
