@@ -216,7 +216,8 @@ class Client:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": preconditions},
         }
-        self.request("POST", PODS.path(namespace, name, "eviction"), body=body, type=bytes, timeout=timeout)
+        path = PODS.sub("eviction").path(namespace, name)
+        self.request("POST", path, body=body, type=bytes, timeout=timeout)
 
     def watch(
         self,

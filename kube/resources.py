@@ -32,13 +32,11 @@ class Resource:
         """A subresource: ``PODS.sub("status")``."""
         return replace(self, subresource=name)
 
-    def path(
-        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
-    ) -> str:
+    def path(self, namespace: str | None = None, name: str | None = None) -> str:
         """Names are quoted: owners and claims of a pod can have any, also one with another path and a query."""
         place = ("namespaces", namespace) if self.namespaced and namespace else ()
         quoted = name and quote(name, safe=":")
-        parts = (self.root, *place, self.plural, quoted, subresource or self.subresource)
+        parts = (self.root, *place, self.plural, quoted, self.subresource)
         return "/".join(part for part in parts if part)
 
 

@@ -107,7 +107,7 @@ def _run(client: Client, namespace: str, name: str, step: Step, before: Raw) -> 
     if step.verb == "POST":
         body["metadata"] = {"name": name} | body.get("metadata", {})
     is_new = step.verb == "POST" and not step.subresource
-    path = step.resource.path(namespace, None if is_new else name, step.subresource or None)
+    path = step.resource.sub(step.subresource).path(namespace, None if is_new else name)
     if step.content_type:
         body = Typed(step.content_type, body)
     try:

@@ -35,7 +35,7 @@ from tests.misbehaving_server import (
 PATHS = {
     "all namespaces": (PODS.path(), "/api/v1/pods"),
     "one namespace": (PODS.path("shop"), "/api/v1/namespaces/shop/pods"),
-    "subresource": (PODS.path("shop", "a", "eviction"), "/api/v1/namespaces/shop/pods/a/eviction"),
+    "subresource": (PODS.sub("eviction").path("shop", "a"), "/api/v1/namespaces/shop/pods/a/eviction"),
     "no namespace": (NODES.path(name="n"), "/api/v1/nodes/n"),
     "a namespace that it has not": (NODES.path("shop", "n"), "/api/v1/nodes/n"),
     "a name that no object has": (

@@ -64,7 +64,7 @@ def _evict(stage: Stage) -> None:
     stage.step("Evict a pod", "As drains, deschedulers and autoscalers do: the same webhook is asked.")
     name = stage.running("redis", REPLICAS)[2].metadata.name
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    path = PODS.path("redis", name, "eviction")
+    path = PODS.sub("eviction").path("redis", name)
     stage.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
 
 

@@ -265,7 +265,7 @@ def test_of_the_status_of_a_node_the_controllers_may_write_their_condition_alone
     controllers: Client, subtests: pytest.Subtests
 ) -> None:
     """By the token itself: kubectl reads the status before it writes it, which they may not."""
-    path = NODES.path(name="victim", subresource="status")
+    path = NODES.sub("status").path(name="victim")
     for part, (change, expected) in STATUS_OF_A_NODE.items():
         with subtests.test(part), pytest.raises(ApiError, match=expected) if expected else nullcontext():
             controllers.request("PATCH", path, body=Typed(STRATEGIC_PATCH, change), query={"dryRun": "All"})

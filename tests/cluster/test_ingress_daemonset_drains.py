@@ -48,7 +48,7 @@ def test_a_drain_waits_until_the_node_is_off_the_load_balancer_and_gives_it_back
 def evict_in_a_dry_run(edge: Edge) -> None:
     name = edge.pods("a")[0]["metadata"]["name"]
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    path = PODS.path(edge.namespace, name, "eviction")
+    path = PODS.sub("eviction").path(edge.namespace, name)
     edge.client.request("POST", path, body=eviction, query={"dryRun": "All"})
 
 

@@ -104,7 +104,7 @@ def evict(lab: Lab, pod: Pod) -> None:
 def evict_absent(client: Client, namespace: str, **eviction: Any) -> None:
     """A pod that does not exist: admission comes before its look-up, so it was admitted when this raises NotFound."""
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}} | eviction
-    client.request("POST", PODS.path(namespace, "absent", "eviction"), body=body, timeout=60)
+    client.request("POST", PODS.sub("eviction").path(namespace, "absent"), body=body, timeout=60)
 
 
 def delete_collection(lab: Lab, namespace: str) -> None:

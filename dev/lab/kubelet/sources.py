@@ -91,7 +91,7 @@ class TokenBox:
         }
         answer: dict[str, Any] = self._client.request(
             "POST",
-            SERVICE_ACCOUNTS.path(metadata.namespace, account, "token"),
+            SERVICE_ACCOUNTS.sub("token").path(metadata.namespace, account),
             body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": wanted},
         )
         return str(answer["status"]["token"])

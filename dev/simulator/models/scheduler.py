@@ -81,7 +81,7 @@ class Scheduler:
         found, why = self._chosen(pod)
         if found is not None:
             body = {"target": {"kind": "Node", "name": found["metadata"]["name"]}}
-            path = PODS.path(metadata["namespace"], metadata["name"], "binding")
+            path = PODS.sub("binding").path(metadata["namespace"], metadata["name"])
             try:
                 self._client.request("POST", path, body=body, type=bytes)
             except KubeError:
