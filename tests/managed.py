@@ -26,11 +26,10 @@ def lead(
     recorder: Any,
     stop: threading.Event,
     check: Callable[[], None] = lambda: None,
-    namespace: str = "drawbridge",
 ) -> None:
     """Run *feature* until *stop*; *sections* are those of the settings that are not the default, by name."""
     informers = Informers(client)
-    context = Context(client.fenced(check, math.inf), informers, recorder, check, stop, namespace)
+    context = Context(client.fenced(check, math.inf), informers, recorder, check, stop)
 
     def settings() -> Settings:
         return Settings().model_copy(update=dict(sections()))

@@ -46,14 +46,14 @@ def replace(file: Path, content: bytes) -> None:
     new.replace(file)
 
 
-def trusting(ca: Pair = CA) -> ssl.SSLContext:
-    return ssl.create_default_context(cadata=ca.certificate.decode())
+def trusting() -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=CA.certificate.decode())
 
 
-def review(nap: float = 0.0, *, uid: str = "u-1", stuck: float = 0.0) -> bytes:
+def review(nap: float = 0.0, *, stuck: float = 0.0) -> bytes:
     return (
-        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"%s",'
-        b'"operation":"CREATE","object":{"nap":%f,"stuck":%f}}}' % (uid.encode(), nap, stuck)
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1",'
+        b'"operation":"CREATE","object":{"nap":%f,"stuck":%f}}}' % (nap, stuck)
     )
 
 
@@ -86,11 +86,9 @@ class Server:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def wait_for_line(self, pattern: str, timeout: float = 15.0) -> re.Match[str]:
+    def wait_for_line(self, pattern: str) -> re.Match[str]:
         with self._line:
-            self._line.wait_for(
-                lambda: any(re.search(pattern, line) for line in self.lines), timeout * stretch()
-            )
+            self._line.wait_for(lambda: any(re.search(pattern, each) for each in self.lines), 15 * stretch())
         found = re.search(pattern, "\n".join(self.lines))
         assert found, f"no line with {pattern} in:\n" + "\n".join(self.lines)
         return found
