@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import ssl
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ from tests.server import (
     trusting,
 )
 from tests.test_health import WSGI
-from webhook import smoke_check
+from tests.test_smoke_check import PEM_IN_BASE64, asked
 
 OLD, NEW, OTHER = (new_ca(name, BEGIN, END) for name in ("clients", "clients", "others"))
 
@@ -141,17 +140,11 @@ def test_the_ca_is_replaced_without_a_refused_call_and_junk_changes_nothing(tmp_
         assert (is_accepted(server, old), is_accepted(server, new)) == (False, True)
 
 
-SERVES = base64.b64encode(CA.certificate).decode()
-
-
 def test_the_smoke_check_of_a_server_that_requires_certificates_expects_to_be_refused(
     shared: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    environ = {"LOCALHOST_SERVICE_HOST": "127.0.0.1", "LOCALHOST_SERVICE_PORT": str(shared.port)}
-    asked = ["--server", "localhost", "--seconds", "0", "--ca-base64", SERVES]
-
-    assert smoke_check.main([*asked, "--refused", Naps.path], environ) == 0
-    assert smoke_check.main([*asked, Naps.path], environ) == 1
+    assert asked(shared, "--ca-base64", PEM_IN_BASE64, "--refused", Naps.path) == 0
+    assert asked(shared, "--ca-base64", PEM_IN_BASE64, Naps.path) == 1
     well, ill, _ = capsys.readouterr().out.split("\n", 2)
     assert well == "ok localhost refuses clients without a certificate"
     assert ill.startswith("FAILED localhost/naps: ")

@@ -147,11 +147,8 @@ def test_its_version_rises_with_events_and_bookmarks_once_the_handlers_have_run(
 
 
 def test_only_what_is_selected_is_asked_for() -> None:
-    with serving(lists_and_watches(in_turn(listed()), in_turn(SILENT))) as server:
-        informer = informer_of(server.client(), PODS, Pod, Selection("shop", "a=b", "c=d"))
-        informer.source.start()
+    with informing(listed(), SILENT, selection=Selection("shop", "a=b", "c=d")) as (server, _, _):
         until(lambda: server.watches)
-        informer.stop()
     for asked in server.asked:
         assert asked.path == "/api/v1/namespaces/shop/pods"
         assert (asked.query["labelSelector"], asked.query["fieldSelector"]) == ("a=b", "c=d")
@@ -368,9 +365,7 @@ def test_an_object_that_becomes_undecodable_keeps_its_last_state_until_it_is_del
 
 def test_stop_interrupts_a_hanging_watch() -> None:
     watch = streams([event("ADDED", raw("a", 11))], hangs)
-    with serving(lists_and_watches(in_turn(listed()), in_turn(watch))) as server:
-        informer = informer_of(server.client(), PODS, Pod, read_timeout=30.0, pauses=SOON)
-        informer.source.start()
+    with informing(listed(), watch, read_timeout=30.0) as (_, informer, _):
         until(lambda: informer.get("shop/a"))
         began = time.monotonic()
         informer.stop()
