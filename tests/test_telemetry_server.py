@@ -142,9 +142,7 @@ def test_closing_waits_for_no_client_and_no_check() -> None:
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
-        pytest.param(REQUEST % b"healthz", 200, id="a probe"),
         pytest.param(b"GET /healthz HTTP/1.0\r\n\r\n", 200, id="of an old client"),
-        pytest.param(REQUEST % b"nothing", 404, id="an unknown path"),
         pytest.param(b"POST /healthz HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 405, id="a POST"),
         pytest.param(b"PUT /other HTTP/1.1\r\n\r\n", 405, id="a PUT"),
         pytest.param(b"\x16\x03\x01\r\n\r\n", 400, id="TLS"),
