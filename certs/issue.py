@@ -62,18 +62,18 @@ def new_leaf(
     return _pair(builder, key, signed_by=_private_key(ca))
 
 
-def check(pair: Pair, ca: Pair, dns_name: str, at: datetime) -> str | None:
+def check(pair: Pair, ca: x509.Certificate, dns_name: str, at: datetime) -> str | None:
     """Why *pair* cannot serve *dns_name* at that time to clients that trust *ca*; None when it can."""
     try:
-        leaf, issuer = (x509.load_pem_x509_certificate(each.certificate) for each in (pair, ca))
+        leaf = x509.load_pem_x509_certificate(pair.certificate)
         if _private_key(pair).public_key() != leaf.public_key():
             return "the private key belongs to another certificate"
-        leaf.verify_directly_issued_by(issuer)
+        leaf.verify_directly_issued_by(ca)
     except (InvalidSignature, TypeError, ValueError, UnsupportedAlgorithm) as error:
         return (
             f"the certificate is not one of this authority: {str(error) or 'its signature does not verify'}"
         )
-    if problem := _outside("certificate", leaf, at) or _outside("authority", issuer, at):
+    if problem := _outside("certificate", leaf, at) or _outside("authority", ca, at):
         return problem
     names = dns_names(leaf)
     return None if dns_name in names else f"the certificate is for {', '.join(names)}, not for {dns_name}"

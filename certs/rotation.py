@@ -162,8 +162,8 @@ def to_trust(
 def _why_renew(leaf: Pair, signer: x509.Certificate, rules: Rules, now: datetime) -> str | None:
     if leaf == NOTHING:
         return "there is none"
-    ca, moments = Pair(pem_of([signer]), b""), (now, now + rules.renew_before)
-    return next(filter(None, (check(leaf, ca, rules.server_name, at) for at in moments)), None)
+    moments = (now, now + rules.renew_before)
+    return next(filter(None, (check(leaf, signer, rules.server_name, at) for at in moments)), None)
 
 
 _BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from certs.issue import Pair, check, is_issued_by
+from certs.issue import check, is_issued_by
 from certs.rotation import (
     MOST_TRUSTED,
     NOTHING,
@@ -92,7 +92,7 @@ class World:
     def problem(self) -> str | None:
         """Why the leaf could not be served to those who trust what all webhooks trust."""
         [bundle] = self.bundles
-        return check(self.held.leaf, Pair(bundle, b""), NAME, self.moment.now())
+        return check(self.held.leaf, certificates_in(bundle)[0], NAME, self.moment.now())
 
 
 @pytest.fixture
@@ -152,8 +152,7 @@ def test_without_a_webhook_configuration_there_is_a_certificate_too(world: World
     world.cluster.unregister()
 
     world.rest()
-    trusted = Pair(pem_of(world.held.authorities), b"")
-    assert check(world.held.leaf, trusted, NAME, world.moment.now()) is None
+    assert check(world.held.leaf, world.held.authorities[0], NAME, world.moment.now()) is None
 
 
 @pytest.mark.parametrize("secret", ["is there", "went with cert-manager's Certificate"])

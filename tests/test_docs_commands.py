@@ -141,5 +141,5 @@ def test_the_certificate_of_the_install_page_fits_the_chart(tmp_path: Path) -> N
     run_here(tmp_path, "certificates")
 
     pair = issue.Pair((tmp_path / "tls.crt").read_bytes(), (tmp_path / "tls.key").read_bytes())
-    ca = issue.Pair((tmp_path / "ca.crt").read_bytes(), b"")
+    [ca] = certificates_in((tmp_path / "ca.crt").read_bytes())
     assert issue.check(pair, ca, "drawbridge-webhook.drawbridge.svc", datetime.now(UTC)) is None
