@@ -12,7 +12,7 @@ import structlog
 import features
 from controllers import liveness
 from controllers.informers import StaleInformer
-from controllers.manager import Manager, own_pod
+from controllers.manager import manage, own_pod
 from kube.client import Client
 from kube.errors import KubeError
 from kube.event_recorder import EventRecorder
@@ -45,9 +45,8 @@ def main() -> int:
     logs.configure(settings.current.logging.level)
     try:
         with serving(client, settings, recorder, stop):
-            Manager(client, recorder, settings.current.leader_election).run(
-                features.controllers(lambda: settings.current), stop
-            )
+            controllers = features.controllers(lambda: settings.current)
+            manage(controllers, client, recorder, settings.current.leader_election, stop)
     except CannotListen as error:
         print(f"the controllers cannot start:\n{error}", file=sys.stderr)
         return 2

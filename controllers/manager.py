@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -97,36 +96,37 @@ Run = Callable[[Context], None]
 """Works until its context stops, or raises."""
 
 
-class Manager:
-    def __init__(self, client: Client, recorder: EventRecorder, election: LeaderElection) -> None:
-        self._client, self._recorder, self._election = client, recorder, election
+def manage(
+    controllers: Mapping[str, Run],
+    client: Client,
+    recorder: EventRecorder,
+    election: LeaderElection,
+    stop: threading.Event,
+) -> None:
+    """Run *controllers* while this process leads, until *stop*.
 
-    def run(self, controllers: Mapping[str, Run], stop: threading.Event) -> None:
-        """Run *controllers* while this process leads, until *stop*.
+    What one of them raises ends all and is raised here. LeadershipLost when another process may lead; StillWorking when
+    a controller did not end in time: nothing may follow but the end of the process.
+    """
+    elector = LeaderElector(client, election, identity()) if election.leader_elect else None
 
-        What one of them raises ends all and is raised here. LeadershipLost when another process may lead;
-        StillWorking when a controller did not end in time: nothing may follow but the end of the process.
-        """
-        if self._election.leader_elect:
-            elector = LeaderElector(self._client, self._election, identity())
-            elector.run(stop, partial(self._lead, controllers, elector))
-        else:
-            self._lead(controllers, None, stop)
-
-    def _lead(
-        self, controllers: Mapping[str, Run], elector: LeaderElector | None, stop: threading.Event
-    ) -> None:
-        informers = Informers(self._client)
-        namespace = os.environ.get("POD_NAMESPACE") or self._election.resource_namespace
-        context = Context(self._client, informers, self._recorder, lambda: None, stop, namespace)
+    def lead(stop: threading.Event) -> None:
+        informers = Informers(client)
+        namespace = os.environ.get("POD_NAMESPACE") or election.resource_namespace
+        context = Context(client, informers, recorder, lambda: None, stop, namespace)
         if elector:
             check, grace = elector.check, elector.grace
-            client = self._client.fenced(check, grace)
-            context = replace(context, client=client, check=check, grace=grace, annotate=elector.annotate)
+            fenced = client.fenced(check, grace)
+            context = replace(context, client=fenced, check=check, grace=grace, annotate=elector.annotate)
         try:
             run_all({**controllers, "informers": _check_informers}, context)
         finally:
             informers.stop()
+
+    if elector:
+        elector.run(stop, lead)
+    else:
+        lead(stop)
 
 
 def run_all(controllers: Mapping[str, Run], context: Context, *, within: float = STOP_WITHIN) -> None:

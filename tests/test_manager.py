@@ -14,7 +14,7 @@ from controllers import informers
 from controllers import manager as manager_module
 from controllers.controller import Controller
 from controllers.informers import Informers
-from controllers.manager import Context, Manager, Run, identity, run_all
+from controllers.manager import Context, Run, identity, manage, run_all
 from controllers.workqueue import WorkQueue
 from dev.fake_api import FakeAPI, Reply, Request, refusal
 from dev.fake_api.front import Connection
@@ -113,9 +113,9 @@ def test_an_optional_kind_that_is_refused_ends_nothing_and_is_reported_once(
     with serving(lambda _: refuses(403, "Forbidden")) as server:
         election = LeaderElection.model_validate({"leaderElect": False})
         events: Any = recorder
-        manager = Manager(server.client(), events, election)
         controllers = {"other": other, "needs pods": needs_pods}
-        runner = threading.Thread(target=manager.run, args=(controllers, stop), daemon=True)
+        given = (controllers, server.client(), events, election, stop)
+        runner = threading.Thread(target=manage, args=given, daemon=True)
         runner.start()
         until(lambda: len(server.lists) > 1)
         assert runner.is_alive()
@@ -158,9 +158,8 @@ def test_no_write_of_a_leader_outlasts_the_time_after_which_another_may_lead(
 
     api.ensure_namespace("drawbridge")
     recorder: Any = None
-    client = Client(Connection(remember), timeout=10)
-    manager = Manager(client, recorder, LeaderElection.model_validate(election))
-    assert outcome(lambda: manager.run({"writes": writes}, threading.Event())) is None
+    given = (Client(Connection(remember), timeout=10), recorder, LeaderElection.model_validate(election))
+    assert outcome(lambda: manage({"writes": writes}, *given, threading.Event())) is None
     assert limits == [longest] * len(LONG_WRITES)
 
 

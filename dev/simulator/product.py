@@ -16,7 +16,7 @@ from typing import Any
 
 import features
 from controllers.informers import StaleInformer
-from controllers.manager import Manager
+from controllers.manager import manage
 from dev.fake_api import FakeAPI
 from dev.fake_api.calls import Reply, Request, refusal
 from dev.fake_api.front import Connection
@@ -243,9 +243,8 @@ class Product:
         why = "stopped"
         try:
             file: Any = replica.configuration
-            Manager(client, recorder, replica.settings.leader_election).run(
-                features.controllers(lambda: file.current), replica.stop
-            )
+            controllers = features.controllers(lambda: file.current)
+            manage(controllers, client, recorder, replica.settings.leader_election, replica.stop)
         except (LeadershipLost, StaleInformer, StillWorking) as error:
             why = str(error)
         finally:
