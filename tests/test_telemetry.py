@@ -17,9 +17,12 @@ from typing import Any
 
 import pytest
 import structlog
+from structlog.testing import CapturingLogger
 
 from telemetry import logs
 from telemetry.http import listen_address, serve_health, serve_metrics
+from telemetry.logs import INTERVAL, SparingLogger
+from tests.fakes import FakeClock
 from tests.server import ROOT, get
 from tests.test_controllers_main import logging_restored
 
@@ -87,6 +90,25 @@ def test_warnings_of_python_are_logged(lines: Callable) -> None:
         logging.captureWarnings(True)
         warnings.warn("old ways", DeprecationWarning, stacklevel=1)
     assert "old ways" in lines()[0]["event"]
+
+
+def test_one_warning_of_each_event_in_an_interval_counts_those_between() -> None:
+    """A client that causes warnings without end fills no log, and none of them is lost without a trace."""
+    written, clock = CapturingLogger(), FakeClock()
+    log = SparingLogger(written, clock)
+
+    for _ in range(3):
+        log.warning("TLS failed", client="10.0.0.1")
+    log.warning("bad request", error="no JSON")
+    clock.advance(INTERVAL)
+    log.warning("TLS failed", client="10.0.0.2")
+    log.warning("TLS failed", client="10.0.0.3")
+
+    assert [(each.args, each.kwargs) for each in written.calls] == [
+        (("TLS failed",), {"omitted": 0, "client": "10.0.0.1"}),
+        (("bad request",), {"omitted": 0, "error": "no JSON"}),
+        (("TLS failed",), {"omitted": 2, "client": "10.0.0.2"}),
+    ]
 
 
 def broken() -> str | None:
