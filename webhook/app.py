@@ -1,6 +1,5 @@
 """Answer every POST to a webhook's path: an AdmissionReview, or a line that says what was wrong."""
 
-import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -178,7 +177,6 @@ def _request() -> Request:
         raise BadRequest(str(error)) from None
 
 
-@functools.lru_cache(maxsize=64)
 def _budget(timeout: str) -> float:
     """Seconds to decide in, when the API server waits for *timeout*."""
     try:
