@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from api.ip_reservation import FINISHED, RESERVE, RESERVE_FINISHED
 from api.standing import RESERVED, STANDING, epoch_in, expression_of, mark_of, with_epoch
@@ -34,6 +35,7 @@ from controllers.ip_reservation.standing import (
     plan,
     pool_of,
 )
+from dev.fake_api import Reply, refusal
 from dev.fake_api.calls import Request
 from kube.errors import Conflict
 from kube.resources import PODS, STATEFUL_SETS, VALIDATING_WEBHOOKS
@@ -499,12 +501,25 @@ def test_a_reservation_stays_while_the_mark_of_its_pod_cannot_be_removed() -> No
     assert world.reservations.held == ["10.0.0.1/32"]
 
 
-def test_a_mark_that_is_refused_is_tried_a_few_times_an_hour() -> None:
-    marking = World().standing.marking
+def test_marks_that_are_refused_are_tried_a_few_times_an_hour_and_one_line_says_so() -> None:
+    world, tries = World(), list[str]()
+    for n in range(20):
+        world.put_pod(raw_pod(f"redis-{n}", ip=f"10.0.0.{n}"))
 
-    tries = accumulate(marking.retry("redis/redis-0") for _ in range(1000))
+    def refuse(call: Request) -> Reply | None:
+        if call.method != "PATCH" or "/pods/" not in call.path:
+            return None
+        tries.append(call.path)
+        return refusal(403, "Forbidden", "a policy says no")
 
-    assert len([*takewhile(lambda at: at <= 3600, tries)]) < 20
+    world.api.fault = refuse
+    with capture_logs() as logs:
+        world.run()
+    assert {each["event"] for each in logs} >= {"pod not marked"}
+    assert len(tries) == 20
+    assert sum(each["event"] == "pod not marked" for each in logs) == 1
+    again = accumulate(world.standing.marking.retry("redis/redis-0") for _ in range(1000))
+    assert len([*takewhile(lambda at: at <= 3600, again)]) < 20
 
 
 def test_a_pod_that_gets_another_address_is_marked_again_and_the_former_one_is_that_of_a_pod_that_went() -> (

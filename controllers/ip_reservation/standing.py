@@ -38,7 +38,7 @@ from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import PAUSES
 from controllers.ip_reservation.late_reservations import taken_out
 from controllers.ip_reservation.reporter import Reporter
-from controllers.workqueue import WorkQueue
+from controllers.workqueue import PENDING, WorkQueue
 from kube.client import Client
 from kube.errors import Backoff, Conflict, KubeError, NotFound
 from kube.resources import PODS, VALIDATING_WEBHOOKS
@@ -46,6 +46,7 @@ from kube.transport import METADATA, STRATEGIC_PATCH, Typed
 from kube.types import Namespace, OwnerReference, Pod, key_of
 from runtime import secrets, threading
 from settings import IPReservationSettings
+from telemetry.logs import SparingLogger
 
 EPOCH = "epoch"
 PERIOD = 5.0
@@ -418,31 +419,38 @@ class MarkReconciler:
         self._caches, self._claims, self._client = caches, caches.claims, client
         self._epochs, self._queue = epochs, queue
         self._replaced: set[str] = set()
+        self._log = SparingLogger(log, epochs.clock.monotonic)
 
     def controller(self) -> Controller:
         return Controller(self._queue, self.reconcile, workers=MARKERS)
 
-    def reconcile(self, key: str) -> None:
-        """Raises KubeError when it is to be tried again."""
+    def reconcile(self, key: str) -> float | None:
         pod, epoch = self._caches.pods.get(key), self._epochs.current
         if pod is None or pod.terminating or pod.finished or epoch is None:
-            return
+            return None
         uid, keys, of = pod.metadata.uid, keys_of(pod), epoch_of(pod)
         is_others = of is not None and of not in self._epochs.known
         if is_others and uid in self._replaced:
-            return  # of another installation, which would replace it again
+            return None  # of another installation, which would replace it again
         is_claimed = self._claims.begin_marking(uid, keys)
         before = pod.metadata.annotations.get(RESERVED, "")
         is_ours = before.startswith(f"{epoch.value}/") or bool(self._claims.marked_of(uid))
         wanted = mark_of(epoch.value, pod) if is_claimed else None
         if wanted != before and (wanted or is_ours):
-            with suppress(NotFound):
-                # The API server does less for this kind of patch, and for this form of the answer, which is not read.
-                patch = Typed(STRATEGIC_PATCH, {"metadata": {"annotations": {RESERVED: wanted}}})
+            # The API server does less for this kind of patch, and for this form of the answer, which is not read.
+            patch = Typed(STRATEGIC_PATCH, {"metadata": {"annotations": {RESERVED: wanted}}})
+            try:
                 self._client.patch(
                     PODS, pod.metadata.name, patch, pod.metadata.namespace, type=msgspec.Raw, accept=METADATA
                 )
+            except NotFound:
+                pass
+            except KubeError as error:  # as a rule of all pods, or of many
+                pause = self._queue.retry(key)
+                self._log.warning("pod not marked", **pod.metadata.about, error=str(error), pause=pause)
+                return PENDING
             if is_others:
                 self._replaced.add(uid)
         self._claims.marked(uid, keys if is_claimed else NO_KEYS)
         self._caches.end_claims_of_gone([uid])
+        return None
