@@ -178,11 +178,14 @@ class Writer:
         """What has not begun in time is left to the next reconcile."""
         results, end = SimpleQueue[bool | Exception](), self.retries.clock.monotonic() + BEGIN
 
-        def begin(work: Callable[[], bool]) -> bool:
-            return self.retries.clock.monotonic() > end or work()
+        def begin(work: Callable[[], bool]) -> None:
+            try:
+                results.put(self.retries.clock.monotonic() > end or work())
+            except Exception as error:
+                results.put(error)
 
         for work in works:
-            self._submit(partial(_put_result, partial(begin, work), results))
+            self._submit(partial(begin, work))
         ended = [results.get() for _ in works]
         for each in ended:
             if isinstance(each, Exception):
@@ -300,10 +303,3 @@ def _spec_of(action: Action) -> object:
 def _keys(write: Write) -> dict[str, str]:
     kind, namespace, name = write.action.target
     return {"kind": kind, "namespace": namespace, "name": name}
-
-
-def _put_result(work: Callable[[], bool], results: SimpleQueue[bool | Exception]) -> None:
-    try:
-        results.put(work())
-    except Exception as error:
-        results.put(error)
