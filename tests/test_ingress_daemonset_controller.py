@@ -16,6 +16,7 @@ from controllers.ingress_daemonset import weights
 from controllers.ingress_daemonset.children import Target
 from controllers.ingress_daemonset.controller import (
     NotServed,
+    enqueue_all,
     enqueue_changes,
     require_served,
 )
@@ -121,6 +122,22 @@ def test_what_is_known_at_the_start_is_queued_once_and_not_for_each_node() -> No
 
     enqueue_changes(ObjectCache(api, api.informers), WorkQueue("test", clock=FakeClock()), pace)
     assert queued == ["edge/web"]
+
+
+def test_a_resync_queues_one_after_the_other() -> None:
+    api, clock = with_nodes("n1"), FakeClock()
+    for number in range(9):
+        raw: Any = api.objects["IngressDaemonSet", "edge/web"]
+        api.put("IngressDaemonSet", {**raw, "metadata": {**raw["metadata"], "name": f"web-{number}"}})
+    api.deliver()
+    queue = WorkQueue("test", clock=clock)
+    enqueue_all(ObjectCache(api, api.informers), queue, 100)
+
+    due = [len([*iter(lambda: queue.get(wait=False), None)])]
+    for _ in range(9):
+        clock.advance(10)
+        due.append(len([*iter(lambda: queue.get(wait=False), None)]))
+    assert due == [1] * 10
 
 
 def test_what_kubelets_report_all_the_time_leads_to_nothing() -> None:

@@ -97,23 +97,23 @@ def marked(here: Leader) -> list[str]:
 
 @pytest.mark.parametrize("to", [True, False])
 def test_the_leader_notices_at_once_that_the_feature_was_switched(to: bool) -> None:
-    enabled, queued, clock = [not to], list[str](), FakeClock()
+    enabled, queued, clock = [not to], list[float](), FakeClock()
 
     def settings() -> IngressDaemonSetSettings:
         return IngressDaemonSetSettings.model_validate({"enabled": enabled[-1], "resyncPeriod": "1h"})
 
-    resync = Resync(settings, [lambda: queued.append("all")], clock)
+    resync = Resync(settings, [queued.append], clock)
     due = resync.reconcile("all")
     assert (queued, due) == ([], LOOK)
 
     enabled.append(to)
     resync.reconcile("all")
-    assert queued == ["all"]
+    assert queued == [0]
 
     for _ in range(3600):
         clock.advance(1)
         resync.reconcile("all")
-    assert queued == ["all", "all"], "once per period, too"
+    assert queued == [0, 1800], "once per period, too"
 
 
 # The Job

@@ -106,13 +106,14 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         reconciler = Reconciler(cache, writer, readers, reporter, ours, CLOCK)
         main = Controller("ingress_daemonset", reconciler.reconcile, rate=PAUSES)
         enqueue_changes(cache, main.queue, reconciler.pace)
-        controllers, queue_all = [main], [lambda: enqueue_all(cache, main.queue)]
+        controllers = [main]
+        queue_all: list[Callable[[float], None]] = [partial(enqueue_all, cache, main.queue)]
         if settings().ingress_daemonset.clb.enabled:
             # Only then the cloud's libraries are loaded.
             weights = import_module("controllers.ingress_daemonset.weights")
             at_load_balancers = weights.reconciler_of(context, cache, known, settings, main.queue.add)
             controllers.append(at_load_balancers.controller)
-            queue_all.append(at_load_balancers.enqueue_all)
+            queue_all.append(lambda _: at_load_balancers.enqueue_all())
         resync = Resync(ours, queue_all)
         context.run(*controllers, Controller("ingress_daemonset_resync", resync.reconcile, first=["all"]))
 
@@ -123,7 +124,7 @@ class Resync:
     def __init__(
         self,
         settings: Callable[[], IngressDaemonSetSettings],
-        queue_all: Sequence[Callable[[], None]],
+        queue_all: Sequence[Callable[[float], None]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._queue_all, self._clock = settings, queue_all, clock
@@ -132,16 +133,19 @@ class Resync:
     def reconcile(self, _key: str) -> float:
         """KubeError."""
         settings, now = self._settings(), self._clock()
-        if settings.enabled != self._enabled or now - self._at >= settings.resync_period:
+        is_switched = settings.enabled != self._enabled
+        if is_switched or now - self._at >= settings.resync_period:
             for queue in self._queue_all:
-                queue()
+                queue(0.0 if is_switched else settings.resync_period / 2)
             self._at, self._enabled = now, settings.enabled
         return min(LOOK, settings.resync_period)
 
 
-def enqueue_all(cache: ObjectCache, queue: WorkQueue) -> None:
-    for resource in cache.list("IngressDaemonSet"):
-        queue.add(key_of(resource.metadata))
+def enqueue_all(cache: ObjectCache, queue: WorkQueue, within: float = 0.0) -> None:
+    """One after the other within some seconds: what changes meanwhile does not wait for all."""
+    known = cache.list("IngressDaemonSet")
+    for number, resource in enumerate(known):
+        queue.add_after(key_of(resource.metadata), within * number / len(known))
 
 
 def require_served(client: Client) -> bool:
