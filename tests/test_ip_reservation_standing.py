@@ -28,7 +28,7 @@ from controllers.ip_reservation.standing import (
     KEY,
     PERIOD,
     PROPAGATION,
-    Candidate,
+    Candidates,
     EpochReconciler,
     MarkReconciler,
     StandingReconciler,
@@ -129,8 +129,9 @@ def test_a_stolen_token_may_write_no_other_condition() -> None:
 # Which pods.
 
 
-def candidates(*addresses: str) -> Mapping[str, Candidate]:
-    return {each: Candidate(f"redis/{each}", frozenset({f"{each}/32 {each}"})) for each in addresses}
+def candidates(*addresses: str) -> Candidates:
+    """Each of a pod whose uid is the same."""
+    return {each: frozenset({f"{each}/32 {each}"}) for each in addresses}
 
 
 def pools(*assigned: str, cidr: str = "10.0.0.0/29") -> Sequence[Pool]:
@@ -178,7 +179,7 @@ def test_the_pool_of_a_pod_beyond_the_most_is_not_looked_for() -> None:
 
 def test_a_pod_whose_address_calico_has_released_is_withdrawn() -> None:
     found = candidates("10.0.0.1")
-    assert plan(found, ["10.0.0.1"], pools(), 9, found["10.0.0.1"].keys).withdrawn == ["10.0.0.1"]
+    assert plan(found, ["10.0.0.1"], pools(), 9, found["10.0.0.1"]).withdrawn == ["10.0.0.1"]
 
 
 def test_a_pool_whose_nodes_keep_their_blocks_bears_none() -> None:

@@ -170,13 +170,13 @@ class Caches:
     def is_reserved(self, record: Record) -> bool:
         return bool(self.segments.by_index("keys", record.key))
 
-    def pod_of(self, record: Record) -> Pod | None:
-        return next(iter(self.pods.by_index("uid", record.uid)), None)
+    def pod(self, uid: str) -> Pod | None:
+        return next(iter(self.pods.by_index("uid", uid)), None)
 
     def end_claims_of_gone(self, uids: Iterable[str]) -> None:
         """After a claim or a mark: a pod may have gone while it was written, and its end have been handled before."""
         for uid in uids:
-            if all(pod.finished for pod in self.pods.by_index("uid", uid)):
+            if (pod := self.pod(uid)) is None or pod.finished:
                 self.claims.ended(uid)
 
     def pods_of(self, namespace: Namespace) -> Sequence[Pod]:
@@ -188,7 +188,8 @@ class Caches:
 
     def lives_with(self, key: str) -> bool:
         """Whether there is a pod with the address of this *key* of a record."""
-        return any(key in keys_of(pod) for pod in self.pods.by_index("uid", key.partition(" ")[2]))
+        pod = self.pod(key.partition(" ")[2])
+        return pod is not None and key in keys_of(pod)
 
     def successors_of(self, record: Record) -> Sequence[Pod]:
         """Pods to which the addresses of its pod were promised."""

@@ -322,4 +322,4 @@ class RestoreReconciler:
                 self._taken[name] = left
 
     def _is_ahead(self, record: Record) -> bool:
-        return record.reason == STANDING and life_of(self.caches.pod_of(record)) is Life.RUNNING
+        return record.reason == STANDING and life_of(self.caches.pod(record.uid)) is Life.RUNNING

@@ -90,7 +90,7 @@ class SnapshotReader:
         ours = [segment for segment in all_ours if segment.metadata.name not in names]
         unconfirmed, forged = self._confirmations.read(ours)
         records = [merged(copies) for copies in by_identity(ours).values()]
-        lives = {record.uid: life_of(caches.pod_of(record)) for record in records}
+        lives = {record.uid: life_of(caches.pod(record.uid)) for record in records}
         waiting, kept = NO_KEYS, NO_KEYS
         if settings.same_address.enabled:
             waiting, kept = promises_of(records, caches.successors_of)
@@ -149,7 +149,7 @@ class SnapshotReader:
             if record.cidr in unassigned and lives[record.uid] is Life.RUNNING and record.at < known_since
         )
         return claims.released.union(
-            record.key for record in records if (pod := self.caches.pod_of(record)) and has_left(record, pod)
+            record.key for record in records if (pod := self.caches.pod(record.uid)) and has_left(record, pod)
         )
 
     def _noted_ends(self, records: Sequence[Record], pods: Pods) -> Mapping[str, datetime]:

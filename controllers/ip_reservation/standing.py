@@ -148,12 +148,8 @@ TIMEOUT = 5.0
 ReadPools = Callable[[], Sequence[Pool] | None]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A selected pod that lives, by the key of its object, and the *keys* of its records."""
-
-    pod: str
-    keys: Keys
+Candidates = Mapping[str, Keys]
+"""Selected pods that live, by uid, and the keys of their records."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +161,7 @@ class Plan:
 
 
 def plan(
-    candidates: Mapping[str, Candidate],
+    candidates: Candidates,
     claimed: Container[str],
     pools: Sequence[Pool],
     most: int,
@@ -182,7 +178,7 @@ def plan(
     def is_taken(uid: str, share: float) -> bool:
         """Whether there is room for it, and no more than *share* of it is taken then."""
         nonlocal left
-        keys = candidates[uid].keys
+        keys = candidates[uid]
         if len(keys) > left or not keys.isdisjoint(released):
             return False
         found = [pool_of(key.partition(" ")[0], ranges) for key in keys]
@@ -223,12 +219,12 @@ class StandingReconciler:
         self._queue = WorkQueue("ip_reservation_standing", pauses=PAUSES)
         self.marking = WorkQueue("ip_reservation_marking", pauses=MARK_PAUSES)
         self._lock = threading.Lock()
-        self._changed: dict[str, str] = {}
-        self._candidates: dict[str, Candidate] = {}
+        self._changed: dict[str, None] = {}
+        self._candidates: dict[str, Keys] = {}
         self._known: tuple[IPReservationSettings, Epoch] | None = None
         self._planned_for: Sequence[Pool] | None = None
         self._to_mark: dict[str, None] = {}
-        """Keys of pods, also of a run that failed."""
+        """Uids of pods, also of a run that failed."""
         self._adoptions, self._confirmed = 0, -1
         """Pods that came to another owner, and how many of them `_confirm` has seen."""
 
@@ -254,12 +250,12 @@ class StandingReconciler:
         if new is not None and ended_by_itself(new):  # it may be deleted before it is judged
             is_kept = namespace is not None and reserves_finished(namespace.metadata.annotations)
             self._claims.decide(at.uid, stays=is_kept)
-        self._note([pod])
+        self._note([at.uid])
         return ()
 
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> Iterable[str]:
         if namespace := new or old:
-            self._note(self._caches.pods_of(namespace))
+            self._note(pod.metadata.uid for pod in self._caches.pods_of(namespace))
         return ()
 
     def observe_segment(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
@@ -269,13 +265,13 @@ class StandingReconciler:
         if gone := {record.uid for record in claimed if not self._caches.is_reserved(record)}:
             self._claims.withdraw(gone)
             self._epochs.look()
-            self._note(pod for uid in gone for pod in self._caches.pods.by_index("uid", uid))
+            self._note(gone)
         return ()
 
-    def _note(self, pods: Iterable[Pod]) -> None:
+    def _note(self, uids: Iterable[str]) -> None:
         with self._lock:
             was_empty = not self._changed
-            self._changed |= {pod.metadata.uid: key_of(pod.metadata) for pod in pods}
+            self._changed |= dict.fromkeys(uids)
         if was_empty and self._changed:
             self._queue.add_after(KEY, GATHER)
 
@@ -287,19 +283,19 @@ class StandingReconciler:
             return RESYNC
         if self._known != (settings, epoch):
             self._known, self._planned_for = (settings, epoch), None
-            self._note(self._caches.pods.list())
+            self._note(pod.metadata.uid for pod in self._caches.pods.list())
         with self._lock:
             changed, self._changed = self._changed, {}
-        self._to_mark |= dict.fromkeys(changed.values())
-        for uid, key in changed.items():
-            self._judge(uid, key, settings)
+        self._to_mark |= changed
+        for uid in changed:
+            self._judge(uid, settings)
         self._confirm(epoch.owner, settings)
         planned = self._planned(changed, settings)
         self._claims.withdraw(planned.withdrawn)
         self._reserve(planned.reserved, epoch.owner, settings)
-        for key in (*self._to_mark, *self._pods_of((*planned.withdrawn, *planned.reserved))):
-            if not self._is_marked(key, epoch):
-                self.marking.add(key)
+        for pod in self._pods_of((*self._to_mark, *planned.withdrawn, *planned.reserved)):
+            if not self._is_marked(pod, epoch):
+                self.marking.add(key_of(pod.metadata))
         self._to_mark.clear()
         self._reporter.standing(len(self._claims), len(self._candidates))
         return RESYNC
@@ -315,10 +311,9 @@ class StandingReconciler:
         self._planned_for = pools
         return plan(self._candidates, self._claims, pools, settings.standing.max, self._claims.released)
 
-    def _is_marked(self, key: str, epoch: Epoch) -> bool:
+    def _is_marked(self, pod: Pod, epoch: Epoch) -> bool:
         """As it is claimed: then no worker has to wake up for it. What goes needs no mark any more."""
-        pod = self._caches.pods.get(key)
-        if pod is None or pod.terminating or pod.finished:
+        if pod.terminating or pod.finished:
             return True
         uid, mark = pod.metadata.uid, pod.metadata.annotations.get(RESERVED)
         if not (claimed := self._claims.of(uid)):
@@ -333,13 +328,14 @@ class StandingReconciler:
         self._known = None
         self._reporter.standing(len(self._claims), 0)
 
-    def _pods_of(self, uids: Iterable[str]) -> Iterable[str]:
-        return (self._candidates[uid].pod for uid in uids)
+    def _pods_of(self, uids: Iterable[str]) -> Iterable[Pod]:
+        """Those that are there."""
+        return filter(None, map(self._caches.pod, uids))
 
-    def _judge(self, uid: str, key: str, settings: IPReservationSettings) -> None:
+    def _judge(self, uid: str, settings: IPReservationSettings) -> None:
         """Whether it is a candidate."""
-        pod = self._caches.pods.get(key)
-        if pod is None or pod.metadata.uid != uid or pod.finished:
+        pod = self._caches.pod(uid)
+        if pod is None or pod.finished:
             self._candidates.pop(uid, None)
             self._claims.ended(uid)
         elif pod.terminating:
@@ -349,7 +345,7 @@ class StandingReconciler:
             self._candidates.pop(uid, None)
             self._claims.withdraw([uid])
         else:
-            self._candidates[uid] = Candidate(key, keys_of(pod))
+            self._candidates[uid] = keys_of(pod)
             if self._claims.of(uid) != keys_of(pod):
                 self._claims.withdraw([uid])
 
@@ -387,7 +383,7 @@ class StandingReconciler:
 
     def _records(self, uids: Iterable[str], settings: IPReservationSettings) -> Iterator[Record]:
         now = self._epochs.clock.now()
-        for pod in filter(None, map(self._caches.pods.get, self._pods_of(uids))):
+        for pod in self._pods_of(uids):
             yield from records_of(pod, settings, reason=STANDING, at=now)
 
     def _reserve(self, uids: Sequence[str], owner: OwnerReference, settings: IPReservationSettings) -> None:
@@ -404,7 +400,7 @@ class StandingReconciler:
         self._claim(uids, reserved, owner)
 
     def _claim(self, uids: Iterable[str], reserved: Keys, owner: OwnerReference) -> None:
-        found = {uid: self._candidates[uid].keys for uid in uids}
+        found = {uid: self._candidates[uid] for uid in uids}
         self._claims.claim({uid: keys for uid, keys in found.items() if keys <= reserved}, owner)
         self._caches.end_claims_of_gone(found)
 
