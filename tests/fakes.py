@@ -12,7 +12,7 @@ from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, body
 from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI, merged
 from kube.errors import NotFound
-from kube.types import Namespace, ObjectMeta, OwnerReference, Pod
+from kube.types import Namespace, ObjectMeta, Pod
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 AT_LEISURE = 60.0
@@ -49,30 +49,15 @@ class FakeReservations(Reservations):
         self.before("list", "")
         return super().list()
 
-    def create(
-        self,
-        name: str,
-        records: Iterable[Record],
-        *,
-        level: int = 0,
-        owner: OwnerReference | None = None,
-        timeout: float = 1.0,
-    ) -> IPReservation:
-        self.before("compact" if level else "create", name)
-        return super().create(name, records, level=level, owner=owner, timeout=AT_LEISURE)
+    def create(self, name: str, records: Iterable[Record], **options: Any) -> IPReservation:
+        self.before("compact" if options.get("level") else "create", name)
+        return super().create(name, records, **options | {"timeout": AT_LEISURE})
 
-    def write(
-        self,
-        segment: IPReservation,
-        records: Iterable[Record],
-        *,
-        term: str | None = None,
-        timeout: float = 1.0,
-    ) -> IPReservation:
-        self.before("confirm" if term else "write", segment.metadata.name)
-        return super().write(segment, records, term=term, timeout=AT_LEISURE)
+    def write(self, segment: IPReservation, records: Iterable[Record], **options: Any) -> IPReservation:
+        self.before("confirm" if options.get("term") else "write", segment.metadata.name)
+        return super().write(segment, records, **options | {"timeout": AT_LEISURE})
 
-    def delete(self, segment: IPReservation, *, timeout: float = 5.0) -> None:
+    def delete(self, segment: IPReservation, **_options: Any) -> None:
         self.before("delete", segment.metadata.name)
         super().delete(segment, timeout=AT_LEISURE)
 
