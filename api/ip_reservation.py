@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from calico.segment import Record, canonical
+from kube.selectors import Expression, matches
 from kube.types import MIRROR, Condition, ObjectMeta, Pod
-from settings import IPReservationSettings
+from settings import IPReservationSettings, LabelSelector
 
 NAME = "ip_reservation"
 PATH = "/validate/pods/ip-reservation"
@@ -125,7 +126,7 @@ def records_of(
 
 
 def records_of_evicted(pod: Pod, settings: IPReservationSettings, now: datetime) -> Sequence[Record] | str:
-    """None for one that was evicted so long ago that its time is over, however slow its node's clock is."""
+    """Why there is none: it was evicted so long ago that its time is over, however slow its node's clock is."""
     at = evicted_at(pod)
     if at is not None and now - at >= timedelta(seconds=settings.duration) + CLOCKS:
         return "evicted so long ago that the hold is over"
@@ -154,7 +155,14 @@ def unwanted(
         return None if choice == "true" else f"opted out by its annotation {RESERVE}"
     if choice := choice_of(namespace_annotations):
         return None if choice == "true" else f"its namespace opted out by annotation {RESERVE}"
-    return None if settings.label_selector.matches_any(pod.labels) else "it has no label of labelSelector"
+    return None if meets_any(settings.label_selector, pod.labels) else "it has no label of labelSelector"
+
+
+def meets_any(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    """Whether *labels* meet one of its requirements."""
+    expressions = (Expression(each.key, each.operator, each.values) for each in selector.match_expressions)
+    has_label = any(labels.get(key) == value for key, value in selector.match_labels.items())
+    return has_label or any(matches(each, labels) for each in expressions)
 
 
 def choice_of(annotations: Mapping[str, str]) -> str:

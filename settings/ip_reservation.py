@@ -1,6 +1,5 @@
 """The settings of ip_reservation, and its label selector that any one of its requirements meets."""
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from settings.values import (
@@ -17,7 +16,7 @@ from settings.values import (
 
 
 class Requirement(Model):
-    """One line of `matchExpressions`, with Kubernetes' operators and their meaning."""
+    """One line of `matchExpressions`, with Kubernetes' operators."""
 
     key: LabelName
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
@@ -25,28 +24,12 @@ class Requirement(Model):
 
     relations: ClassVar = (ValuesOfOperators(("In", "NotIn")),)
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """As in Kubernetes, a label that is absent is NotIn any list."""
-        match self.operator:
-            case "In":
-                return labels.get(self.key) in self.values
-            case "NotIn":
-                return labels.get(self.key) not in self.values
-            case "Exists":
-                return self.key in labels
-            case "DoesNotExist":
-                return self.key not in labels
-
 
 class LabelSelector(Model):
     """Without requirements it selects nothing. Any-of is the rule of the original, Capo; Kubernetes demands all."""
 
     match_labels: Labels = {}
     match_expressions: tuple[Requirement, ...] = ()
-
-    def matches_any(self, labels: Mapping[str, str]) -> bool:
-        wanted = any(labels.get(key) == value for key, value in self.match_labels.items())
-        return wanted or any(requirement.matches(labels) for requirement in self.match_expressions)
 
 
 class Pools(Model):

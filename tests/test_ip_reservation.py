@@ -10,11 +10,12 @@ import msgspec
 import pytest
 import yaml
 
+from api.ip_reservation import meets_any
 from api.standing import RESERVED, mark_of
 from calico.segment import NotReserved
 from kube.errors import Forbidden, Unreachable
 from kube.types import Pod
-from settings import IPReservationSettings
+from settings import IPReservationSettings, LabelSelector
 from tests.factories import NOW, pod, raw_pod
 from tests.fakes import FakeClock, FakeCluster, FakeLedger
 from webhook.admission import Request, ReviewError, parse
@@ -75,6 +76,44 @@ def test_golden(path: Path) -> None:
     assert {each.reason for each in ledger.records} == ({expect["reason"]} if "reason" in expect else set())
     assert decision.audit.get("skipped") == expect.get("skipped")
     assert decision.audit.get("reserved", "") == ",".join(expect.get("reserved", []))
+
+
+# Which pods are selected
+
+
+def expression(operator: str, *values: str, key: str = "a") -> dict[str, object]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
+
+
+SELECTORS = {
+    "the value": ({"matchLabels": {"a": "1"}}, {"a": "1", "b": "2"}, True),
+    "another value": ({"matchLabels": {"a": "1"}}, {"a": "2"}, False),
+    "one label is enough": ({"matchLabels": {"a": "1", "b": "2"}}, {"b": "2"}, True),
+    "In": (expression("In", "1", "2"), {"a": "2"}, True),
+    "absent is not In": (expression("In", "1"), {}, False),
+    "not NotIn": (expression("NotIn", "1"), {"a": "1"}, False),
+    "absent is NotIn": (expression("NotIn", "1"), {}, True),
+    "Exists, though empty": (expression("Exists"), {"a": ""}, True),
+    "does not Exist": (expression("Exists"), {"b": "a"}, False),
+    "not DoesNotExist": (expression("DoesNotExist"), {"a": ""}, False),
+    "DoesNotExist": (expression("DoesNotExist"), {"b": ""}, True),
+    "one expression is enough": (
+        {"matchLabels": {"a": "1"}} | expression("Exists", key="b"),
+        {"b": "x"},
+        True,
+    ),
+    "no requirement selects nothing": ({}, {"a": "1"}, False),
+}
+
+
+@pytest.mark.parametrize(("selector", "labels", "selected"), SELECTORS.values(), ids=SELECTORS)
+def test_meeting_any_one_requirement_is_enough(
+    selector: dict[str, object], labels: dict[str, str], selected: bool
+) -> None:
+    assert meets_any(LabelSelector.model_validate(selector), labels) is selected
+
+
+# Reviews
 
 
 def test_the_record_says_for_whom_the_address_is_held() -> None:

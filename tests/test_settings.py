@@ -392,45 +392,10 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load(tmp_path / "none.yaml")
 
 
-# Which pods are selected
-
-
-def expression(operator: str, *values: str, key: str = "a") -> dict[str, object]:
-    return {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
-
-
-SELECTORS = {
-    "the value": ({"matchLabels": {"a": "1"}}, {"a": "1", "b": "2"}, True),
-    "another value": ({"matchLabels": {"a": "1"}}, {"a": "2"}, False),
-    "one label is enough": ({"matchLabels": {"a": "1", "b": "2"}}, {"b": "2"}, True),
-    "In": (expression("In", "1", "2"), {"a": "2"}, True),
-    "absent is not In": (expression("In", "1"), {}, False),
-    "not NotIn": (expression("NotIn", "1"), {"a": "1"}, False),
-    "absent is NotIn": (expression("NotIn", "1"), {}, True),
-    "Exists, though empty": (expression("Exists"), {"a": ""}, True),
-    "does not Exist": (expression("Exists"), {"b": "a"}, False),
-    "not DoesNotExist": (expression("DoesNotExist"), {"a": ""}, False),
-    "DoesNotExist": (expression("DoesNotExist"), {"b": ""}, True),
-    "one expression is enough": (
-        {"matchLabels": {"a": "1"}} | expression("Exists", key="b"),
-        {"b": "x"},
-        True,
-    ),
-    "no requirement selects nothing": ({}, {"a": "1"}, False),
-}
-
-
-@pytest.mark.parametrize(("selector", "labels", "selected"), SELECTORS.values(), ids=SELECTORS)
-def test_meeting_any_one_requirement_is_enough(
-    selector: dict[str, object], labels: dict[str, str], selected: bool
-) -> None:
-    assert LabelSelector.model_validate(selector).matches_any(labels) is selected
-
-
 def test_a_selector_in_the_file_takes_the_place_of_the_default_one() -> None:
     selector = ip(labelSelector={"matchLabels": {"app": "redis"}}).ip_reservation.label_selector
-    assert not selector.matches_any({"brokerId": "1"})
-    assert Settings().ip_reservation.label_selector.matches_any({"brokerId": "1"})
+    assert selector == LabelSelector(match_labels={"app": "redis"})
+    assert Settings().ip_reservation.label_selector.match_expressions
 
 
 # Following a file
