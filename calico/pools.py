@@ -194,8 +194,8 @@ def decode_block(encoded: msgspec.Raw) -> Block:
         raise msgspec.ValidationError(str(error)) from error
 
 
-def ip_pools(client: Client, api_version: str = AUTO, *, timeout: float) -> Sequence[IPPool]:
-    """None without Calico. *timeout*, in seconds, is for all calls together. KubeError."""
+def ip_pools(client: Client, api_version: str, *, timeout: float) -> Sequence[IPPool]:
+    """Empty without Calico. *timeout*, in seconds, is for all calls together. KubeError."""
     end = time.monotonic() + timeout
     resource = located(client, POOLS, api_version, timeout=timeout)
     return client.list(resource, type=IPPool, timeout=left_until(end)).items if resource else ()
@@ -301,8 +301,8 @@ def pools_of(
 
 
 CONFIGURATIONS = (
-    Resource("projectcalico.org", "v3", "ipamconfigurations", namespaced=False),
-    Resource("crd.projectcalico.org", "v1", "ipamconfigs", namespaced=False),
+    resource_in(GROUPS[0], "ipamconfigurations"),
+    resource_in(GROUPS[1], "ipamconfigs"),
 )
 """Where it is set: by the group of Calico that is served, the first of these."""
 NAME = "default"

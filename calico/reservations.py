@@ -131,7 +131,7 @@ def first_served(
 
 def _works_in(client: Client, group: Resource, timeout: float | None) -> bool:
     """Whether Calico does; it may, for those who may not see it."""
-    information = Resource(group.group, group.version, "clusterinformations", namespaced=False)
+    information = resource_in(group.api_version, "clusterinformations")
     try:
         return client.find(information, "default", timeout=timeout) is not None
     except Forbidden:

@@ -47,7 +47,7 @@ from cli.ip_reservation.reservations import (
     segments_if_any,
     stored_in,
 )
-from cli.output import Document, Part, Report, Table, duration, moment, title
+from cli.output import Document, Part, Report, Table, duration, left, moment, title
 from cli.pods import Pod, PodStatus, Raw, StoredPod
 from controllers.ip_reservation.release_planner import (
     Life,
@@ -184,9 +184,8 @@ def _release(
         return "an operator asked for its release: the leader releases it in its next run"
     if is_over(noted, settings, now):
         return "its time is over: the leader releases it in its next run"
-    left = (noted.ended - now).total_seconds() + settings.duration
     not_stored = "" if stored.ended else f"; {NOT_STORED}"
-    return f"in {duration(left)}, {lasts} after its pod ended{not_stored}"
+    return f"in {left(release_at(noted, settings), now)}, {lasts} after its pod ended{not_stored}"
 
 
 def reservation_table(found: Sequence[Reservation]) -> Table:

@@ -353,7 +353,7 @@ def segments_of(inventory: Inventory) -> Sequence[IPReservation]:
 
 
 def segments_if_any(inventory: Inventory) -> Sequence[IPReservation]:
-    """None where Calico is not installed; Failure where the settings cannot be read."""
+    """Empty where Calico is not installed; Failure where the settings cannot be read."""
     _ = inventory.settings
     try:
         return inventory.segments()
