@@ -8,6 +8,7 @@ configuration that was created again, the API server asks for each deletion.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from api.ip_reservation import PATH, cidrs_of, ended_by_itself
@@ -62,8 +63,18 @@ def expression_of(epoch: str) -> str:
 
 def epoch_in(configuration: Raw) -> str | None:
     """The one that all webhooks for deletions of pods have; None when one has none, or another one."""
-    epochs = {_epoch_of(webhook) for webhook in configuration.get("webhooks") or () if _is_ours(webhook)}
+    epochs = {
+        epoch_among((each["name"], each["expression"]) for each in webhook.get("matchConditions") or ())
+        for webhook in configuration.get("webhooks") or ()
+        if _is_ours(webhook)
+    }
     return epochs.pop() if len(epochs) == 1 else None
+
+
+def epoch_among(conditions: Iterable[tuple[str, str]]) -> str | None:
+    """The first one of match conditions, as names and expressions."""
+    found = (_EXPRESSION.fullmatch(expression) for name, expression in conditions if name == CONDITION)
+    return next((match[1] for match in found if match), None)
 
 
 def with_epoch(configuration: Raw, epoch: str | None) -> Raw:
@@ -86,17 +97,6 @@ def _conditions(webhook: Raw, epoch: str | None) -> list[Raw]:
     if epoch is None:
         return others
     return [*others, {"name": CONDITION, "expression": expression_of(epoch)}]
-
-
-def epoch_of_condition(name: str, expression: str) -> str | None:
-    found = _EXPRESSION.fullmatch(expression) if name == CONDITION else None
-    return found[1] if found else None
-
-
-def _epoch_of(webhook: Raw) -> str | None:
-    conditions = webhook.get("matchConditions") or ()
-    found = (epoch_of_condition(each["name"], each["expression"]) for each in conditions)
-    return next(filter(None, found), None)
 
 
 def _is_ours(webhook: Raw) -> bool:

@@ -12,7 +12,7 @@ from api.ingress_daemonset.types import IngressDaemonSet
 from api.ip_reservation import PATH as RESERVES
 from api.ip_reservation import records_of
 from api.same_address import CalicoIPAM
-from api.standing import CONDITION, RESERVED, STANDING, epoch_of, epoch_of_condition
+from api.standing import CONDITION, RESERVED, STANDING, epoch_among, epoch_of
 from calico.segment import IPReservation, Record
 from cli.explain.matching import RULES, ApiRequest, Outcome, Verdict, judge
 from cli.installation import RegisteredWebhook
@@ -293,9 +293,7 @@ def predict(request: ApiRequest, snapshot: Snapshot, action: str = "") -> Predic
 def epoch(snapshot: Snapshot) -> str | None:
     """In which annotations of pods that are reserved ahead count."""
     conditions = (each for webhook in snapshot.webhooks for each in webhook.match_conditions)
-    return next(
-        (found for each in conditions if (found := epoch_of_condition(each.name, each.expression))), None
-    )
+    return epoch_among((each.name, each.expression) for each in conditions)
 
 
 def _reserved_ahead(pod: Pod, snapshot: Snapshot) -> Sequence[Record]:
