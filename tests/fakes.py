@@ -67,8 +67,12 @@ class FakeReservations(Reservations):
         self.objects.store(segment, written)
 
     @property
+    def records(self) -> Sequence[Record]:
+        return [record for each in self.objects.values() for record in each.records]
+
+    @property
     def held(self) -> Sequence[str]:
-        return sorted(record.cidr for each in self.objects.values() for record in each.records)
+        return sorted(record.cidr for record in self.records)
 
 
 class Segments(MutableMapping[str, IPReservation]):

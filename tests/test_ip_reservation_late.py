@@ -22,6 +22,7 @@ from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record
 from tests.ip_reservation_world import TERMINATING
 from tests.pages import ROOT
+from tests.tables import table
 
 EVICTED = {"status": {"phase": "Failed", "reason": "Evicted"}}
 
@@ -88,80 +89,72 @@ ENDED = {"status": {"phase": "Succeeded"}}
 FAILED_IN_THE_END = pod(**TERMINATING, spec={"restartPolicy": "Always"}, status={"phase": "Failed"})
 
 
-@pytest.mark.parametrize(
-    ("states", "reason"),
-    [
-        pytest.param([pod(), pod(**TERMINATING)], "seen terminating", id="terminating"),
-        pytest.param([pod(), None], "seen gone", id="gone"),
-        pytest.param([pod(**TERMINATING, **ENDED), None], "seen gone", id="ended and gone"),
-        pytest.param([FAILED_IN_THE_END, None], "seen gone", id="marked failed at the end of its deletion"),
-        pytest.param([pod(), pod(**EVICTED)], "evicted by the kubelet", id="evicted"),
-        pytest.param([pod(**EVICTED | TERMINATING), None], "evicted by the kubelet", id="deleted since"),
-        pytest.param([pod(**EVICTED), None], "evicted by the kubelet", id="evicted and gone since"),
-        pytest.param([pod(), evicted(39)], "evicted by the kubelet", id="evicted a while ago"),
-        pytest.param([of_a_lost_node(), None], "seen gone", id="marked failed as its node was lost"),
-        pytest.param([pod(metadata={"labels": {}}), None], "", id="unselected"),
-        pytest.param([pod(status={"phase": "Failed"}), None], "", id="failed by itself"),
-        pytest.param([pod(**ENDED), None], "", id="succeeded"),
-        pytest.param([evicted(45), None], "", id="evicted before the reserve time, by any clock"),
-        pytest.param([pod(), pod()], "", id="running"),
-    ],
-)
-def test_a_pod_is_reserved_late_for_a_reason(states: Sequence[Pod | None], reason: str) -> None:
-    world = World()
-    for old, new in pairwise(states):
-        world.observe(old, new)
-    world.settle(world.reconciler)
-
-    held = [record for each in world.reservations.list() for record in each.records]
-    assert [(each.reason, each.late, each.at) for each in held] == [(reason, True, NOW)] * bool(reason)
-
-
+FIRST, SECOND = "10.0.0.1/32", "fd00::1/128"
 BOTH = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}
 ENDS: tuple[dict[str, Any], ...] = ({"phase": "Succeeded"}, {"phase": "Failed"}, {"podIP": "", "podIPs": []})
-FIRST = "10.0.0.1/32"
 
 
-@pytest.mark.parametrize(
-    ("states", "recorded", "reserved"),
-    [
-        *(
-            pytest.param(
+REJECTED = [pod(), pod(ip="", **EVICTED)]
+GROWN = [pod(), pod(status=BOTH, **TERMINATING)]
+
+
+@table(
+    "states, reserved, reason",
+    {
+        "terminating": ([pod(), pod(**TERMINATING)], [FIRST], "seen terminating"),
+        "gone": ([pod(), None], [FIRST], "seen gone"),
+        "ended and gone": ([pod(**TERMINATING, **ENDED), None], [FIRST], "seen gone"),
+        "marked failed at the end of its deletion": ([FAILED_IN_THE_END, None], [FIRST], "seen gone"),
+        "evicted": ([pod(), pod(**EVICTED)], [FIRST], "evicted by the kubelet"),
+        "deleted since": ([pod(**EVICTED | TERMINATING), None], [FIRST], "evicted by the kubelet"),
+        "evicted and gone since": ([pod(**EVICTED), None], [FIRST], "evicted by the kubelet"),
+        "evicted a while ago": ([pod(), evicted(39)], [FIRST], "evicted by the kubelet"),
+        "rejected, by the address it had": (REJECTED, [FIRST], "evicted by the kubelet"),
+        "marked failed as its node was lost": ([of_a_lost_node(), None], [FIRST], "seen gone"),
+        **{
+            f"as it was when it began to terminate, then {end}": (
                 [pod(), pod(**TERMINATING), pod(**TERMINATING, status=end), None],
-                *(False, [FIRST]),
-                id=f"as it was when it began to terminate, then {end}",
+                [FIRST],
+                "seen gone",
             )
             for end in ENDS
-        ),
-        pytest.param([pod(), pod(ip="", **EVICTED)], False, [FIRST], id="rejected, by the address it had"),
-        pytest.param([pod(), pod(**TERMINATING)], True, [], id="recorded by a webhook server"),
-        pytest.param(
-            [pod(status=BOTH), pod(status=BOTH, **TERMINATING)],
-            *(True, ["fd00::1/128"]),
-            id="one of two addresses recorded",
-        ),
-        pytest.param(
-            [pod(), pod(status=BOTH, **TERMINATING)],
-            *(False, [FIRST, "fd00::1/128"]),
-            id="with an address that came last",
-        ),
-        pytest.param([pod(namespace="default"), None], False, [], id="of another namespace"),
-        pytest.param([pod(ip=""), pod()], False, [], id="that comes up"),
-    ],
+        },
+        "with an address that came last": (GROWN, [FIRST, SECOND], "seen terminating"),
+        "unselected": ([pod(metadata={"labels": {}}), None], [], ""),
+        "of another namespace": ([pod(namespace="default"), None], [], ""),
+        "failed by itself": ([pod(status={"phase": "Failed"}), None], [], ""),
+        "succeeded": ([pod(**ENDED), None], [], ""),
+        "evicted before the reserve time, by any clock": ([evicted(45), None], [], ""),
+        "running": ([pod(), pod()], [], ""),
+        "that comes up": ([pod(ip=""), pod()], [], ""),
+    },
 )
-def test_what_is_reserved_late_of_a_pod(
-    states: Sequence[Pod | None], recorded: bool, reserved: list[str]
+def test_what_is_reserved_late_of_a_pod_and_why(
+    states: Sequence[Pod | None], reserved: list[str], reason: str
 ) -> None:
     world = World()
-    if recorded:
-        world.reservations.create("webhook", [record()])
     for old, new in pairwise(states):
         world.observe(old, new)
     world.settle(world.reconciler)
 
-    held = [each for each in world.reservations.list() if each.metadata.name != "webhook"]
-    assert [each.cidr for segment in held for each in segment.records] == reserved
+    assert world.reservations.held == reserved
+    assert all(
+        (each.reason, each.late, each.at) == (reason, True, NOW) for each in world.reservations.records
+    )
     assert world.recorder.reasons == ["IPReservedLate"] * bool(reserved)
+
+
+@table("status, held", {"all": ({}, [FIRST]), "one of two addresses": (BOTH, [FIRST, SECOND])})
+def test_what_a_webhook_server_has_recorded_is_not_reserved_late(
+    status: dict[str, Any], held: list[str]
+) -> None:
+    world = World()
+    world.reservations.create("webhook", [record()])
+    world.observe(pod(status=status), pod(status=status, **TERMINATING))
+    world.settle(world.reconciler)
+
+    assert world.reservations.held == held
+    assert world.recorder.reasons == ["IPReservedLate"] * (len(held) - 1)
 
 
 SUCCEEDED = pod(status={"phase": "Succeeded"})
@@ -196,9 +189,10 @@ def test_what_is_reserved_late_of_a_finished_pod(
         world.observe(old, new)
         world.settle(world.reconciler)
 
-    held = [record for each in world.reservations.list() for record in each.records]
-    assert [each.cidr for each in held] == reserved
-    assert all((each.reason, each.late, each.ended) == (FINISHED, True, NOW) for each in held)
+    assert world.reservations.held == reserved
+    assert all(
+        (each.reason, each.late, each.ended) == (FINISHED, True, NOW) for each in world.reservations.records
+    )
     assert world.recorder.reasons == []
 
 
@@ -316,7 +310,7 @@ def test_a_pod_that_could_not_be_reserved_for_longer_than_it_is_remembered_is_no
     release.reconcile("")
 
     assert world.reservations.held == [FIRST]
-    (held,) = (each for segment in world.reservations.list() for each in segment.records)
+    (held,) = world.reservations.records
     assert held.ended == NOW
 
 

@@ -52,8 +52,7 @@ class World(ip_reservation_world.World):
 
     @property
     def records(self) -> list[Record]:
-        found = [each for held in self.reservations.list() for each in held.records]
-        return sorted(found, key=lambda each: each.cidr)
+        return sorted(self.reservations.records, key=lambda each: each.cidr)
 
 
 def garbled() -> IPReservation:

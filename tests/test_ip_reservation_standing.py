@@ -472,9 +472,7 @@ def test_a_review_before_the_mark_leaves_no_trace_when_the_deletion_was_refused(
 
     world.run(10)
 
-    assert [each.reason for held in world.reservations.objects.values() for each in held.records] == [
-        STANDING
-    ]
+    assert [each.reason for each in world.reservations.records] == [STANDING]
 
 
 def test_an_address_that_a_hand_added_to_what_goes_with_the_configuration_is_released_in_time() -> None:
@@ -534,7 +532,7 @@ def test_a_pod_that_gets_another_address_is_marked_again_and_the_former_one_is_t
     world.run(90)
 
     assert not world.asks()
-    found = {each.cidr: each for held in world.reservations.objects.values() for each in held.records}
+    found = {each.cidr: each for each in world.reservations.records}
     assert found["10.0.0.2/32"].ended is None
     assert found["10.0.0.1/32"].ended is not None
     before = ends(world)
@@ -562,8 +560,7 @@ def test_a_pod_whose_node_boots_keeps_its_former_address_reserved_while_it_has_n
 
 
 def ends(world: World) -> Sequence[Record]:
-    held = world.reservations.objects.values()
-    return [record for each in held for record in each.records if record.ended]
+    return [record for record in world.reservations.records if record.ended]
 
 
 OWNER = {"metadata": {"name": "redis", "namespace": "redis", "uid": "uid-redis"}}
@@ -716,7 +713,7 @@ def test_what_is_reserved_ahead_is_promised_once_same_addresses_are_switched_on(
     world.lead()
     world.run()
 
-    (held,) = [record for each in world.reservations.list() for record in each.records]
+    (held,) = world.reservations.records
     assert (held.owner_uid, held.addresses, held.reason) == ("uid-redis", 1, STANDING)
     assert not world.asks()
 
@@ -750,7 +747,7 @@ def test_what_is_reserved_ahead_is_promised_to_pods_of_the_stateful_set_that_has
             world.standing.reconcile(KEY)
         world.run()
 
-    (held,) = [record for each in world.reservations.list() for record in each.records]
+    (held,) = world.reservations.records
     assert held.owner_uid == "uid-again"
     assert not world.asks()
 
