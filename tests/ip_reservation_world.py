@@ -56,7 +56,8 @@ class World:
         self.of_namespace: dict[str, str] = {}
         """Its annotations."""
         self.caches = self._caches()
-        self.live = LiveReader(self.api.client(), self.reservations, self.clock)
+        self.is_over: Callable[[], bool] = lambda: False
+        self.live = LiveReader(self.api.client(), self.reservations, self.clock, lambda: self.is_over())
         self.recorder: Any = FakeRecorder()
         self.reporter = Reporter(self.recorder, self.reservations.resource)
         self.restore = RestoreReconciler(
@@ -90,13 +91,11 @@ class World:
     def known_pods(self) -> Iterable[Pod]:
         return self.cached
 
-    def releasing(
-        self, pools: Callable[..., Any] = lambda _: None, is_over: Callable[[], bool] = lambda: False
-    ) -> ReleaseReconciler:
+    def releasing(self, pools: Callable[..., Any] = lambda _: None) -> ReleaseReconciler:
         """The reconciler of releases in this world."""
-        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock, pools, is_over)
-        at = (self.reservations, self.restore.note_own, lambda: self.settings, self.reporter, self.clock)
-        return ReleaseReconciler(reader, *at, is_over)
+        reader = SnapshotReader(self.caches, self.live, self.addresses, pools)
+        at = self.reservations, self.restore.note_own, lambda: self.settings, self.reporter
+        return ReleaseReconciler(reader, *at)
 
     def reserving_late(self) -> LateReconciler:
         """The reconciler of late reservations in this world."""

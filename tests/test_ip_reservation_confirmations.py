@@ -37,9 +37,9 @@ class Leader:
 
     def __post_init__(self) -> None:
         self.seconds, self.now = FakeClock(), NOW
-        self.clock = Clock(lambda: self.now, self.seconds)
+        self.clock, self.is_over = Clock(lambda: self.now, self.seconds), lambda: False
         self.addresses = PodAddresses(self.clock)
-        self.confirmations = Confirmations(self, self.addresses, self, self.clock)
+        self.confirmations = Confirmations(self, self.addresses, self)
         self.duration = 0.0
 
     def reserved_since(self, moment: float) -> Sequence[str]:

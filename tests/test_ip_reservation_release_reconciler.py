@@ -28,8 +28,7 @@ from tests.metrics import sample
 class World(ip_reservation_world.World):
     def __init__(self, *segments: IPReservation, **options: Any) -> None:
         super().__init__(*segments, **options)
-        self.is_over: Callable[[], bool] = lambda: False
-        self.reconciler = self.releasing(is_over=lambda: self.is_over())
+        self.reconciler = self.releasing()
 
     def once(self) -> None:
         assert self.reconciler.reconcile("") == self.settings.release_period

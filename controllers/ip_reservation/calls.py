@@ -64,11 +64,19 @@ class RoundRobin:
 class LiveReader:
     """Reads from the API server itself; remembers deleted owners, as none comes back under its uid.
 
-    One look at an owner that is there serves all of its pods that began to go before it.
+    One look at an owner that is there serves all of its pods that began to go before it. Passes that read, or write, go
+    by its *clock*, and end when *is_over*.
     """
 
-    def __init__(self, client: Client, reservations: Reservations, clock: Clock) -> None:
-        self._client, self._reservations, self._clock = client, reservations, clock
+    def __init__(
+        self,
+        client: Client,
+        reservations: Reservations,
+        clock: Clock,
+        is_over: IsOver = lambda: False,
+    ) -> None:
+        self._client, self._reservations = client, reservations
+        self.clock, self.is_over = clock, is_over
         self._owners: dict[tuple[str, OwnerReference], float] = {}
         """When each was last there; inf for one that is deleted. Any pod can name any uid, so by all that is asked."""
         self._listed: tuple[float, frozenset[str]] = (-math.inf, frozenset())
@@ -83,7 +91,7 @@ class LiveReader:
         with self._listing:
             listed_at, keys = self._listed
             if listed_at <= moment:
-                listed_at = self._clock.monotonic()
+                listed_at = self.clock.monotonic()
                 keys = frozenset(key for segment in self._reservations.list() for key in segment.keys)
                 self._listed = (listed_at, keys)
         return keys
@@ -93,7 +101,7 @@ class LiveReader:
         named = namespace, owner
         there_at = self._owners.get(named, -math.inf)
         if there_at < since:
-            there_at = self._clock.monotonic()
+            there_at = self.clock.monotonic()
             if self._is_deleted(*named):
                 there_at = math.inf
             self._owners.pop(named, None)
@@ -117,11 +125,9 @@ class LiveReader:
 class LookUps:
     """One question about the pods of records, by the API server's word: *is_so* gets the pod of the name, if any."""
 
-    def __init__(
-        self, live: LiveReader, clock: Clock, is_over: IsOver, is_so: Callable[[Record, Pod | None], bool]
-    ) -> None:
+    def __init__(self, live: LiveReader, is_so: Callable[[Record, Pod | None], bool]) -> None:
         self._live, self._is_so = live, is_so
-        self._turns = RoundRobin(clock, LOOK_UPS, is_over)
+        self._turns = RoundRobin(live.clock, LOOK_UPS, live.is_over)
 
     def certain(self, records: Iterable[Record]) -> frozenset[str]:
         """The keys of those of which it is so: of none that cannot be read, or is not reached in this pass."""

@@ -17,7 +17,7 @@ from datetime import datetime
 from api.ip_reservation import cidrs_of
 from calico.segment import IPReservation, Record, key_of
 from controllers.controller import Clock
-from controllers.ip_reservation.calls import IsOver, LiveReader, LookUps
+from controllers.ip_reservation.calls import LiveReader, LookUps
 from kube.informer import Informer
 from kube.types import Pod, version_of
 
@@ -85,16 +85,9 @@ class PodAddresses:
 class Confirmations:
     """Remembers which records are confirmed; what is noted as ended has been confirmed by a leader."""
 
-    def __init__(
-        self,
-        pods: Informer[Pod],
-        addresses: PodAddresses,
-        live: LiveReader,
-        clock: Clock,
-        is_over: IsOver = lambda: False,
-    ) -> None:
-        self._pods, self._addresses, self._live, self._clock = pods, addresses, live, clock
-        self._forged = LookUps(live, clock, is_over, is_forged)
+    def __init__(self, pods: Informer[Pod], addresses: PodAddresses, live: LiveReader) -> None:
+        self._pods, self._addresses, self._live, self._clock = pods, addresses, live, live.clock
+        self._forged = LookUps(live, is_forged)
         self._known: dict[str, float] = {}
         self._written: dict[str, int] = {}
         self._continuity, self._read_at = (-1, -1), -math.inf

@@ -84,7 +84,6 @@ def _work(
     """A part that is off has no controller: it is switched on by a restart, done by the chart."""
     clock, reporter, client = CLOCK, Reporter(context.recorder, reservations.resource), context.client
     caches = epochs.caches
-    live, addresses = LiveReader(client, reservations, clock), PodAddresses(clock)
     ledger = Ledger(reservations, os.environ.get("POD_NAME", "controllers"))
 
     def reserve(records: Sequence[Record]) -> IPReservation:
@@ -94,11 +93,12 @@ def _work(
         context.check()
         return context.stop.is_set()
 
+    live, addresses = LiveReader(client, reservations, clock, is_over), PodAddresses(clock)
     passes = WorkQueue("ip_reservation_rounds", pauses=PAUSES)
     pools = PoolWatch(context, settings, partial(passes.add_after, SEGMENTS, PRESSURE_PAUSE))
-    reader = SnapshotReader(caches, live, addresses, clock, pools.read, is_over)
+    reader = SnapshotReader(caches, live, addresses, pools.read)
     restore = RestoreReconciler(caches, reserve, settings, reporter, clock)
-    release = ReleaseReconciler(reader, reservations, restore.note_own, settings, reporter, clock, is_over)
+    release = ReleaseReconciler(reader, reservations, restore.note_own, settings, reporter)
     opt_in = OptInReconciler(caches, workloads, client, settings, reporter) if workloads else None
     followed = opt_in.followed if opt_in else lambda pod: pod
     late = LateReconciler(caches, live, reserve, settings, reporter, clock, followed).controller()

@@ -11,8 +11,8 @@ import structlog
 
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, name_of
-from controllers.controller import Clock, Controller, Watch
-from controllers.ip_reservation.calls import IsOver, RoundRobin
+from controllers.controller import Controller, Watch
+from controllers.ip_reservation.calls import RoundRobin
 from controllers.ip_reservation.pools import STALE
 from controllers.ip_reservation.release_planner import (
     EARLY,
@@ -55,11 +55,10 @@ class ReleaseReconciler:
     note_own: Callable[[str, Iterable[Record]], None]
     settings: Callable[[], IPReservationSettings]
     reporter: Reporter
-    clock: Clock
-    is_over: IsOver = lambda: False
 
     def __post_init__(self) -> None:
-        self._actions = RoundRobin(self.clock, WRITES, self.is_over)
+        live = self.reader.live
+        self._clock, self._actions = live.clock, RoundRobin(live.clock, WRITES, live.is_over)
         self._creates = True
         self._small: set[str] = set()
 
@@ -77,7 +76,7 @@ class ReleaseReconciler:
 
     def reconcile(self, _key: str) -> float:
         """Release nothing while the cache of pods may be older than their ends."""
-        settings, now = self.settings(), self.clock.now()
+        settings, now = self.settings(), self._clock.now()
         if (silence := self.reader.caches.pods.silence) > STALE:
             log.warning("release paused, watch of pods is silent", seconds=silence)
             return settings.release_period

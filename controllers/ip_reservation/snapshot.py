@@ -11,9 +11,8 @@ from datetime import datetime, timedelta
 from api.same_address import is_waited_for, promises_of
 from calico.pools import Pool
 from calico.segment import NO_KEYS, IPReservation, Keys, Record
-from controllers.controller import Clock
 from controllers.ip_reservation.caches import Caches
-from controllers.ip_reservation.calls import IsOver, LiveReader, LookUps
+from controllers.ip_reservation.calls import LiveReader, LookUps
 from controllers.ip_reservation.confirmations import Confirmations, PodAddresses
 from controllers.ip_reservation.pools import STALE
 from controllers.ip_reservation.release_planner import (
@@ -62,17 +61,13 @@ class SnapshotReader:
         caches: Caches,
         live: LiveReader,
         addresses: PodAddresses,
-        clock: Clock,
         pools: ReadPools = lambda _: None,
-        is_over: IsOver = lambda: False,
     ) -> None:
-        self.caches, self._addresses, self._clock = caches, addresses, clock
+        self.caches, self.live, self._addresses, self._clock = caches, live, addresses, live.clock
         self._pools_of = pools
-        self._confirmations = Confirmations(caches.pods, addresses, live, clock, is_over)
-        self._running = LookUps(live, clock, is_over, self._runs)
-        self._unpromised = LookUps(
-            live, clock, is_over, lambda record, pod: not (pod and is_waited_for(record, pod))
-        )
+        self._confirmations = Confirmations(caches.pods, addresses, live)
+        self._running = LookUps(live, self._runs)
+        self._unpromised = LookUps(live, lambda record, pod: not (pod and is_waited_for(record, pod)))
         self._first_seen: dict[Admission, float] = {}
         self._ends: Mapping[str, datetime] = {}
         self._names: set[str] = set()

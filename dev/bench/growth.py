@@ -175,10 +175,9 @@ def _round(
 ) -> float:
     """Milliseconds, the median of so many."""
     clock, reporter = Clock(), Reporter(context.recorder, reservations.resource)
-    live = LiveReader(context.client, reservations, clock)
-    reader = SnapshotReader(caches, live, PodAddresses(clock), clock)
+    reader = SnapshotReader(caches, LiveReader(context.client, reservations, clock), PodAddresses(clock))
     reader.read(settings)  # the first one lists the segments
-    release = ReleaseReconciler(reader, reservations, lambda *_: None, lambda: settings, reporter, clock)
+    release = ReleaseReconciler(reader, reservations, lambda *_: None, lambda: settings, reporter)
     return 1000 * median(_timed(lambda: release.reconcile("segments")) for _ in range(times))
 
 
