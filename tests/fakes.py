@@ -144,10 +144,12 @@ class FakeStore:
 
     silence, version, lists = 0.0, 0, 1
 
-    def __init__(
-        self, objects: Callable[[], Iterable[Any]], **indexes: Callable[[Any], Iterable[str]]
-    ) -> None:
-        self._objects, self._indexes = objects, indexes
+    def __init__(self, objects: Callable[[], Iterable[Any]]) -> None:
+        self._objects = objects
+        self._indexes: dict[str, Callable[[Any], Iterable[str]]] = {}
+
+    def add_index(self, name: str, function: Callable[[Any], Iterable[str]]) -> None:
+        self._indexes[name] = function
 
     def list(self) -> list[Any]:
         return list(self._objects())

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from api.same_address import predecessor_of
 from calico.segment import IPReservation, Record
 from controllers.controller import Clock
-from controllers.ip_reservation.caches import Caches, addresses_of, decode_pod
+from controllers.ip_reservation.caches import Caches, decode_pod
 from controllers.ip_reservation.calls import LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.late_reservations import LateReconciler, RestoreReconciler
@@ -70,22 +69,12 @@ class World:
         self.addresses = PodAddresses(self.clock)
 
     def _caches(self) -> Caches:
-        segments: Any = FakeStore(
-            lambda: [] if self.lags else self.reservations.objects.values(),
-            keys=lambda each: each.keys,
-            cidrs=lambda each: {record.cidr for record in each.records if each.ours},
-        )
+        segments: Any = FakeStore(lambda: [] if self.lags else self.reservations.objects.values())
         namespaces: Any = FakeStore(
             lambda: [Namespace(ObjectMeta(name="redis", annotations=self.of_namespace))]
         )
-        pods: Any = FakeStore(
-            self.known_pods,
-            uid=lambda each: [each.metadata.uid],
-            namespace=lambda each: [each.metadata.namespace],
-            cidrs=addresses_of,
-            predecessor=lambda each: [predecessor_of(each.metadata.annotations)],
-            **{FOLLOWERS: follows},
-        )
+        pods: Any = FakeStore(self.known_pods)
+        pods.add_index(FOLLOWERS, follows)
         return Caches(segments, namespaces, pods)
 
     def known_pods(self) -> Iterable[Pod]:

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -153,19 +152,20 @@ KEPT = (MIRROR, RESERVE, RESERVE_FROM, RESERVED, SAME_ADDRESS_FROM, IP_ADDRS)
 
 @dataclass(frozen=True)
 class Caches:
-    """Segments are indexed by "keys" and "cidrs" of their records; pods by "uid", "namespace", "cidrs", "predecessor".
-
-    *claims* are what the leader promised beyond what they say.
-    """
+    """*claims* are what the leader promised beyond what the others say."""
 
     segments: Informer[IPReservation]
     namespaces: Informer[Namespace]
     pods: Informer[Pod]
     claims: Claims = field(default_factory=Claims)
 
-    @property
-    def informers(self) -> Sequence[Informer[Any]]:
-        return self.segments, self.namespaces, self.pods
+    def __post_init__(self) -> None:
+        self.segments.add_index("keys", lambda segment: segment.keys)
+        self.segments.add_index("cidrs", lambda segment: segment.cidrs if segment.ours else ())
+        self.pods.add_index("uid", lambda pod: (pod.metadata.uid,))
+        self.pods.add_index("namespace", lambda pod: (pod.metadata.namespace,))
+        self.pods.add_index("cidrs", addresses_of)
+        self.pods.add_index("predecessor", lambda pod: {predecessor_of(pod.metadata.annotations)} - {""})
 
     def is_reserved(self, record: Record) -> bool:
         return bool(self.segments.by_index("keys", record.key))
@@ -202,18 +202,11 @@ def addresses_of(pod: Pod) -> frozenset[str]:
 
 
 def caches_of(informers: Informers, reservations: Resource) -> Caches:
-    caches = Caches(
+    return Caches(
         informers.of(reservations, IPReservation, optional=True),
         informers.of(NAMESPACES, Namespace, Selection(label_selector=selected_namespaces())),
         informers.of(PODS, Pod, decode=decode_pod),
     )
-    caches.segments.add_index("keys", lambda segment: segment.keys)
-    caches.segments.add_index("cidrs", lambda segment: segment.cidrs if segment.ours else ())
-    caches.pods.add_index("uid", lambda pod: (pod.metadata.uid,))
-    caches.pods.add_index("namespace", lambda pod: (pod.metadata.namespace,))
-    caches.pods.add_index("cidrs", addresses_of)
-    caches.pods.add_index("predecessor", lambda pod: {predecessor_of(pod.metadata.annotations)} - {""})
-    return caches
 
 
 def selected_namespaces() -> str:

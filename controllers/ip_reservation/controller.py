@@ -59,7 +59,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         return
     caches = caches_of(context.informers, resource)
     workloads = workloads_of(context.informers, caches.pods) if current().workload_opt_in else None
-    if context.wait_synced(*caches.informers):
+    if context.wait_synced(caches.segments, caches.namespaces, caches.pods):
         _wait_for_workloads(context, workloads)
         name = settings().certs.configuration_name
         epochs = EpochReconciler(context.client, name, caches, lambda: current().standing.enabled, CLOCK)
