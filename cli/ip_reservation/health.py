@@ -139,7 +139,7 @@ def needs(settings: Settings) -> Needs:
     if ours.standing.enabled:
         yield from needs_of(WEBHOOK, "get", *configuration)
         yield from needs_of(CONTROLLERS, "patch", "pods")
-    if ours.pools.enabled or ours.standing.enabled:
+    if ours.follows_pools:
         yield from needs_of(CONTROLLERS, "watch", "ippools", CALICO)
         # Calico's own API server has no blocks.
         yield from needs_of(CONTROLLERS, "watch", "ipamblocks", "crd.projectcalico.org")
