@@ -22,8 +22,8 @@ from datetime import UTC, datetime
 
 from prometheus_client import Counter, Histogram
 
-from calico.reservations import NotServed, Reservations
-from calico.segment import ENTRIES, SIZE, IPReservation, NotReserved, Record, name_of, size_of
+from calico.reservations import NotServed, Reservations, new_name
+from calico.segment import ENTRIES, SIZE, IPReservation, NotReserved, Record, size_of
 from kube.errors import (
     AlreadyExists,
     ApiError,
@@ -36,7 +36,7 @@ from kube.errors import (
 )
 from kube.types import ObjectMeta
 from kube.waiting import give_up
-from runtime import futures, secrets, threading, time
+from runtime import futures, threading, time
 
 WRITES = Counter("drawbridge_reservation_writes", "Attempts to create an IPReservation segment.", ["result"])
 BATCH = Histogram(
@@ -193,7 +193,7 @@ class Ledger:
         What is refused for certain is queued again, to share the next write with those that came meanwhile.
         """
         records = [record for ticket in batch for record in ticket.records]
-        name, may_exist = name_of(self._owner, secrets.token_hex(8)), False
+        name, may_exist = new_name(self._owner), False
         while batch:
             try:
                 segment = self._create(name, records, batch, may_exist=may_exist)

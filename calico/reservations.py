@@ -11,6 +11,7 @@ from calico.segment import (
     LEVEL,
     MANAGED_BY,
     MANAGER,
+    PREFIX,
     RELEASE,
     TERM,
     IPReservation,
@@ -21,7 +22,7 @@ from calico.segment import (
 from kube.client import Client, Resource
 from kube.errors import Forbidden, NotFound
 from kube.types import OwnerReference
-from runtime import time
+from runtime import secrets, time
 
 AUTO = "auto"
 GROUPS = ("projectcalico.org/v3", "crd.projectcalico.org/v1")
@@ -141,6 +142,11 @@ def _works_in(client: Client, group: Resource, timeout: float | None) -> bool:
 def left_until(end: float) -> float:
     """Seconds until *end*; a moment for a last attempt when it has passed."""
     return max(LEAST, end - time.monotonic())
+
+
+def new_name(writer: str) -> str:
+    """Of a segment that *writer* creates, a pod or what it does: another one each time."""
+    return f"{PREFIX}{writer.removeprefix(PREFIX)}-{secrets.token_hex(8)}"
 
 
 def resource_in(api_version: str, plural: str) -> Resource:

@@ -205,11 +205,6 @@ def size_of(records: Iterable[Record]) -> int:
     return len(_encode(records))
 
 
-def name_of(writer: str, token: str) -> str:
-    """Of a segment that *writer* creates, a pod or what it does; *token* is another one each time."""
-    return f"{PREFIX}{writer.removeprefix(PREFIX)}-{token}"
-
-
 def body(records: Iterable[Record]) -> dict[str, Any]:
     """The part of an IPReservation that holds *records*: a merge patch, and the core of a new object."""
     unique = {record.key: record for record in records}.values()

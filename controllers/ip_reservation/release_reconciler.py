@@ -9,8 +9,8 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from calico.reservations import Reservations
-from calico.segment import IPReservation, Record, name_of
+from calico.reservations import Reservations, new_name
+from calico.segment import IPReservation, Record
 from controllers.controller import Controller, Watch
 from controllers.ip_reservation.calls import RoundRobin
 from controllers.ip_reservation.pools import STALE
@@ -31,7 +31,6 @@ from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import Snapshot, SnapshotReader
 from controllers.workqueue import WorkQueue
 from kube.errors import Conflict, KubeError, NotFound
-from runtime import secrets
 from settings import IPReservationSettings
 
 SEGMENTS = "segments"
@@ -118,7 +117,7 @@ class ReleaseReconciler:
 
     def _compact(self, compaction: Compaction) -> bool:
         """Create what takes the place of small segments, which the next run deletes."""
-        name, records = name_of("compacted", secrets.token_hex(8)), compaction.records
+        name, records = new_name("compacted"), compaction.records
         caches = self.reader.caches
         owner = caches.claims.owner if any(map(is_ahead, records)) else None
         try:

@@ -31,8 +31,8 @@ from api.standing import (
     with_epoch,
 )
 from calico.pools import Pool, Range, overlap, range_of
-from calico.reservations import NotServed, Reservations
-from calico.segment import NO_KEYS, IPReservation, Keys, Record, name_of, pages
+from calico.reservations import NotServed, Reservations, new_name
+from calico.segment import NO_KEYS, IPReservation, Keys, Record, pages
 from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import PAUSES
@@ -390,9 +390,8 @@ class StandingReconciler:
         """What cannot be written is left out; a write that was late makes a copy."""
         reserved = NO_KEYS
         for page in pages(self._records(uids, settings)):
-            name = name_of("standing", secrets.token_hex(8))
             try:
-                made = self._reservations.create(name, page, owner=owner, timeout=TIMEOUT)
+                made = self._reservations.create(new_name("standing"), page, owner=owner, timeout=TIMEOUT)
             except (KubeError, NotServed) as error:
                 log.warning("standing reservations not written", error=str(error))
                 break

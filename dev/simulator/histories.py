@@ -21,7 +21,7 @@ from api.elasticity import DS_INJECTION, LOCAL_REPLICAS, PLACEMENT, SWITCH
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ip_reservation import PATH, RESERVE, RESERVE_FINISHED
 from api.standing import RESERVED
-from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, name_of
+from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, PREFIX, Record, body
 from cli.explain.matching import ApiRequest
 from cli.installation import CONFIGURATIONS
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
@@ -1656,7 +1656,7 @@ def hidden_metadata(world: World) -> Iterator[float]:
     )
     about: Any = body([record])
     hidden = {"labels": {MANAGED_BY: MANAGER, LEVEL: "0"}, **about["metadata"]}
-    about["metadata"] = {"name": name_of("", "v3"), "annotations": {METADATA: json.dumps(hidden)}}
+    about["metadata"] = {"name": f"{PREFIX}-v3", "annotations": {METADATA: json.dumps(hidden)}}
     delete_pods(world, "redis-0")
     world.api.put(RESERVATIONS[1], about)
     yield 60.0
