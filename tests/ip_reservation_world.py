@@ -89,7 +89,7 @@ class World:
     def reserving_late(self) -> LateReconciler:
         """The reconciler of late reservations in this world."""
         at = self.caches, self.live, lambda records: self.reserve(records)
-        return LateReconciler(*at, lambda: self.settings, self.reporter, self.clock)
+        return LateReconciler(*at, lambda: self.settings, self.reporter)
 
     def serve(self, pod: Pod) -> None:
         """Place *pod* at the API server."""

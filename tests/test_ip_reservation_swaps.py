@@ -30,7 +30,7 @@ def swapped(hold: str) -> float:
 class World(ip_reservation_world.World):
     def __init__(self, *segments: IPReservation, **options: Any) -> None:
         super().__init__(*segments, **options)
-        at = self.addresses, lambda: self.settings, self.reporter, self.clock
+        at = self.addresses, lambda: self.settings, self.reporter
         self.reconciler = SwapReconciler(self.caches, self.live, *at)
 
     def comes(self, new: Pod, old: Pod | None = None) -> list[str]:

@@ -101,9 +101,9 @@ def _work(
     release = ReleaseReconciler(reader, reservations, restore.note_own, settings, reporter)
     opt_in = OptInReconciler(caches, workloads, client, settings, reporter) if workloads else None
     followed = opt_in.followed if opt_in else lambda pod: pod
-    late = LateReconciler(caches, live, reserve, settings, reporter, clock, followed).controller()
+    late = LateReconciler(caches, live, reserve, settings, reporter, followed).controller()
     restored = restore.controller()
-    swaps = SwapReconciler(caches, live, addresses, settings, reporter, clock).controller()
+    swaps = SwapReconciler(caches, live, addresses, settings, reporter).controller()
     optional = [pools.controller()] if settings().follows_pools else []
     if opt_in:
         optional.append(opt_in.controller())

@@ -128,7 +128,6 @@ class LateReconciler:
     reserve: Reserve
     settings: Callable[[], IPReservationSettings]
     reporter: Reporter
-    clock: Clock
     followed: Callable[[Pod], Pod] = lambda pod: pod
 
     def __post_init__(self) -> None:
@@ -137,7 +136,7 @@ class LateReconciler:
         self._decided: set[str] = set()
         """Uids of pods that are not gone yet, but decided about, once."""
         self._claimed: set[str] = set()
-        self._turns = RoundRobin(self.clock, LOOK_UPS, lambda: False)
+        self._turns = RoundRobin(self.live.clock, LOOK_UPS, lambda: False)
         self._queue = WorkQueue("ip_reservation_late", pauses=PAUSES)
 
     def controller(self) -> Controller:
@@ -166,9 +165,9 @@ class LateReconciler:
     def _note(self, pod: Pod, gone: bool, *, is_known: bool) -> Iterable[str]:
         """Keep the first state: at its end a pod may have finished, and have no address."""
         uid = pod.metadata.uid
-        first, now = self._departures.get(uid), self.clock.now()
+        first, now = self._departures.get(uid), self.live.clock.now()
         if first is None and is_departure(pod, gone=gone):
-            first = Departure(pod, None, now, self.clock.monotonic(), is_known)
+            first = Departure(pod, None, now, self.live.clock.monotonic(), is_known)
             if keys_of(pod) <= self.caches.claims.of(uid):
                 self._claimed.add(uid)
                 self._queue.add_after(TOGETHER, GATHER)
@@ -199,7 +198,7 @@ class LateReconciler:
         missing = [] if is_claimed else [each for each in records if not self.caches.is_reserved(each)]
         is_standing = not missing and self._is_standing(departure.pod)
         if not is_claimed and (missing or (is_standing and records)):
-            waited = self.clock.monotonic() - departure.since
+            waited = self.live.clock.monotonic() - departure.since
             if departure.passes_admission and waited < CATCH_UP:
                 return CATCH_UP - waited
         if missing:

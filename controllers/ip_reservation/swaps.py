@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from api.ip_reservation import cidrs_of
 from api.same_address import is_kept
 from calico.segment import IPReservation, Record
-from controllers.controller import Clock, Controller, Watch
+from controllers.controller import Controller, Watch
 from controllers.ip_reservation.caches import Caches, addresses_of
 from controllers.ip_reservation.calls import PAUSES, LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
@@ -68,7 +68,6 @@ class SwapReconciler:
     addresses: PodAddresses
     settings: Callable[[], IPReservationSettings]
     reporter: Reporter
-    clock: Clock
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -142,13 +141,13 @@ class SwapReconciler:
         if not suspect:
             return ()
         with self._lock:
-            arrival = Arrival(pod, frozenset(suspect), self.clock.now(), self.clock.monotonic())
+            arrival = Arrival(pod, frozenset(suspect), self.live.clock.now(), self.live.clock.monotonic())
             self._arrivals[pod.metadata.uid] = arrival
         return (pod.metadata.uid,)
 
     def _remember(self, records: Iterable[Record]) -> None:
         """Only what had ended, and was to stay: a record without an end was given back to its pod."""
-        settings, now = self.settings(), self.clock.now()
+        settings, now = self.settings(), self.live.clock.now()
         for record in self._confirmed(records):
             self._taken_out.pop(record.cidr, None)
             is_needless = self.caches.claims.is_excused(record.uid) or self._is_kept(record)
