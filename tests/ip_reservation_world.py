@@ -60,11 +60,7 @@ class World:
         self.recorder: Any = FakeRecorder()
         self.reporter = Reporter(self.recorder, self.reservations.resource)
         self.restore = RestoreReconciler(
-            self.caches,
-            lambda records: self.reserve(records),
-            lambda: self.settings,
-            self.reporter,
-            self.clock,
+            self.caches, self.reserve, lambda: self.settings, self.reporter, self.clock
         )
         self.addresses = PodAddresses(self.clock)
 
@@ -88,8 +84,8 @@ class World:
 
     def reserving_late(self) -> LateReconciler:
         """The reconciler of late reservations in this world."""
-        at = self.caches, self.live, lambda records: self.reserve(records)
-        return LateReconciler(*at, lambda: self.settings, self.reporter)
+        at = self.caches, self.live, self.reserve, lambda: self.settings, self.reporter
+        return LateReconciler(*at)
 
     def serve(self, pod: Pod) -> None:
         """Place *pod* at the API server."""
