@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import pytest
@@ -247,6 +247,37 @@ def test_what_waits_for_a_limit_costs_no_look_at_what_is_on_super_nodes(
 
     assert len(seen) >= 3
     assert max(seen) == 1
+
+
+def test_the_upkeep_looks_once_at_all_pods_and_counts_those_that_are_local_by_an_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.create(5, n="4")
+    world.leader.settle(1)
+    world.bind_all()
+    burst = world.stuck(annotations={PLACEMENT: "local"})
+    world.leader.settle(1)
+    world.bind(burst, AWAY)
+    world.leader.hear()
+    informer, lists, seen = world.leader.parts._sources.pods._informer, list[int](), set[str]()
+    every = informer.list
+
+    def noted() -> Sequence[Pod]:
+        lists.append(len(found := every()))
+        return found
+
+    def looked(pod: Pod, names: Container[str]) -> bool:
+        seen.add(pod.metadata.name)
+        return counts(pod, names)
+
+    monkeypatch.setattr(informer, "list", noted)
+    monkeypatch.setattr("controllers.elasticity.controller.counts", looked)
+    world.leader.parts.upkeep()
+
+    assert lists == [6]
+    assert seen == {burst, "web-5"}
+    assert [PODS_BY_STATE.labels(state)._value.get() for state in ("local", "super")] == [4, 2]
 
 
 def test_the_oldest_pod_goes_first_when_a_limit_is_raised() -> None:

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
 
-from api.elasticity import MODE
+from api.elasticity import LOCAL, MODE
 from controllers.controller import CLOCK, Clock, Controller, Watch
 from controllers.elasticity.daemon_sets import DaemonSetCorrector
 from controllers.elasticity.eligibility import Eligibility
@@ -17,7 +18,7 @@ from controllers.elasticity.nodes import WatchedNode, matters, tier_of
 from controllers.elasticity.open_gates import keep_open
 from controllers.elasticity.patches import TO_SUPER_NODES, cost_change
 from controllers.elasticity.planner import STANDSTILL, Past, plan, stands_still
-from controllers.elasticity.pods import KEPT, Observed, Pod, born, oldest_first
+from controllers.elasticity.pods import KEPT, Observed, Pod, born, keep_only, oldest_first
 from controllers.elasticity.reporter import Reporter, clear
 from controllers.elasticity.return_home import reconciler as return_home
 from controllers.elasticity.room import Places, Quota, SuperNodes, counts, waits
@@ -213,28 +214,30 @@ class Elasticity:
             for key in self._all():
                 self._keys.add(key)
         self._report()
-        self._eligibility.keep_only(lambda: _uids(*pods.gated(), *pods.unbound()))
+        keep_only(lambda: _uids(*pods.gated(), *pods.unbound()), self._new.since, *self._eligibility.by_uid)
         self._still.keep_only(lambda: {pod.key for pod in pods.gated()})
-        for part in (self._writer, self._unstarted, self._new, self._leaving, self.reporter):
-            part.keep_only(lambda: _uids(*pods.all()))
+        self._unstarted.forget()
+        by_uid = (self._leaving.since, *self._writer.by_uid, *self._unstarted.by_uid, *self.reporter.by_uid)
+        keep_only(lambda: _uids(*pods.all()), *by_uid)
 
     def _report(self) -> None:
         pods, settings = self._sources.pods, self._settings
         self.reporter.hold(settings.max_super_pods.budgets)
-        gated = pods.gated()
+        gated, unbound = pods.gated(), pods.unbound()
         self.reporter.report_waiting(gated)
         tiers: Counter[int] = Counter()
-        unstarted, nodes = 0, self._sources.nodes()
+        unstarted, nodes, sent = 0, self._sources.nodes(), pods.sent()
         for node in nodes.super:
             there = pods.holding(node.metadata.name)
             tiers[tier_of(node)] += len(there)
             unstarted += sum(is_unstarted(pod, nodes.names) for pod in there)
+        away = (pod for pod in chain(sent, *map(pods.holding, nodes.names)) if counts(pod, nodes.names))
         self.reporter.count_tiers(tiers)
         self.reporter.count(
-            pending=sum(pod.stuck for pod in pods.unbound()),
-            capped=sum(map(waits, (*pods.gated(), *pods.unbound()))),
-            local=sum(not counts(pod, nodes.names) for pod in pods.placed_locally()),
-            super=tiers.total() + len(pods.sent()),
+            pending=sum(pod.stuck for pod in unbound),
+            capped=sum(map(waits, (*gated, *unbound))),
+            local=pods.number_placed_locally() - sum(pod.active and pod.placed == LOCAL for pod in away),
+            super=tiers.total() + len(sent),
             unstarted=unstarted,
         )
 

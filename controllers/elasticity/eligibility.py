@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec import structs
 
 from api.elasticity import tolerates_super_nodes
 from controllers.elasticity.filters import Reach, Request
-from controllers.elasticity.pods import Pod, PodSpec, keep_only
+from controllers.elasticity.pods import Pod, PodSpec
 from controllers.elasticity.rules import (
     Claim,
     are_settled,
@@ -58,6 +58,7 @@ class Eligibility:
     ) -> None:
         self._client, self._excluded, self._clock = client, excluded_namespaces, clock
         self._found: dict[str, Found] = {}
+        self.by_uid = (self._found,)
 
     def violations(self, pod: Pod) -> tuple[str, ...] | None:
         """None while its claims are to be looked up."""
@@ -94,9 +95,6 @@ class Eligibility:
                 found = Found(rules, found.since, now + AGAIN, reach(request, claims))
             self._found[uid] = found
         return 0.0 if found.reasons is not None else SOON
-
-    def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
-        keep_only(self._found, uids)
 
 
 def request_of(pod: Pod) -> Request:

@@ -507,7 +507,6 @@ class PodIndex:
         )  # on a super node for want of room; while pods return only
         self.repelling: Having = partial(having, "repels")  # by required anti-affinity
         self.sent: Having = partial(having, "sent")  # have no node yet, and may come to super nodes
-        self.placed_locally: Having = partial(having, "local")
         self.of_key: HavingName = lambda key: having(f"key {key}")
         self.of_workload: HavingName = lambda workload: having(f"workload {workload}")
         self.on_node: HavingName = lambda name: having(f"node {name}")
@@ -545,10 +544,13 @@ def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
     )
 
 
-def keep_only(known: dict[str, Any], keys: Callable[[], Collection[str]]) -> None:
+def keep_only(keys: Callable[[], Collection[str]], *known: dict[str, Any]) -> None:
     """Forget all others; *keys* are read after those that are *known*, which other threads may add to."""
-    for key in set(known).difference(keys()):
-        known.pop(key, None)
+    before = [set(each) for each in known]
+    kept = keys()
+    for each, those in zip(known, before, strict=True):
+        for key in those.difference(kept):
+            each.pop(key, None)
 
 
 class Observed:
@@ -559,19 +561,19 @@ class Observed:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._since: dict[str, float] = {}
+        self.since: dict[str, float] = {}
 
     def seconds(self, keys: Iterable[str]) -> Mapping[str, float]:
         """For which each has been seen; those that are seen first begin at 0."""
         now = self._clock()
-        return {key: now - self._since.setdefault(key, now) for key in keys}
+        return {key: now - self.since.setdefault(key, now) for key in keys}
 
     def keep_only(self, keys: Callable[[], Collection[str]]) -> None:
-        keep_only(self._since, keys)
+        keep_only(keys, self.since)
 
     def forget(self, key: str) -> None:
         """It begins at 0 again."""
-        self._since.pop(key, None)
+        self.since.pop(key, None)
 
 
 _RAW_POD = msgspec.json.Decoder(RawPod)

@@ -10,7 +10,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from api.elasticity import REASON, WAITS
 from controllers.elasticity.patches import Action, Kind
-from controllers.elasticity.pods import Observed, Pod, keep_only
+from controllers.elasticity.pods import Observed, Pod
 from controllers.elasticity.room import waits
 from kube.errors import ApiError
 from kube.event_recorder import EventRecorder, Regarding, Type
@@ -77,6 +77,7 @@ class Reporter:
         self._recorder, self._now, self._seen = recorder, now, seen
         self._reported: dict[str, set[str]] = {}
         self._waits: dict[str, str] = {}
+        self.by_uid = self._reported, self._waits
         self._series: dict[Gauge, frozenset[Labels]] = {}
 
     def once(self, pod: Pod, reason: str, message: str, type: Type = "Warning") -> None:  # noqa: A002
@@ -112,10 +113,6 @@ class Reporter:
                 why = self._waits.get(uid, TAKING_OVER)
                 self._reported[uid] = {"WaitsForPlacement"}
                 self.event(pod, "WaitsForPlacement", f"Gated, waiting for its placement: {why}", "Warning")
-
-    def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
-        keep_only(self._reported, uids)
-        keep_only(self._waits, uids)
 
     def done(self, action: Action) -> None:
         pod, why = action.pod, action.why

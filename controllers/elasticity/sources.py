@@ -48,6 +48,7 @@ class PodCache(PodIndex):
         super().__init__(lambda facet: informer.by_index(FACET, facet))
         self._client, self._informer = client, informer
         informer.add_index(FACET, facets)
+        self.number_placed_locally = partial(informer.count, FACET, "local")
         self._places: IndexFunction[Pod] | None = None
 
     def all(self) -> Sequence[Pod]:

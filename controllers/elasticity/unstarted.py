@@ -5,14 +5,14 @@ Nothing in Kubernetes says so, so time does. Events tell these pods from those t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
 
 from controllers.elasticity.patches import Action, Kind
-from controllers.elasticity.pods import Observed, Pod, keep_only
+from controllers.elasticity.pods import Observed, Pod
 from kube.client import Client
 from kube.errors import KubeError
 from kube.resources import EVENTS
@@ -73,6 +73,7 @@ class Unstarted:
         self._pending, self._bound = Observed(clock), Observed(clock)
         self._verdicts: dict[str, Verdict] = {}
         self._avoided: dict[str, dict[str, Avoided]] = {}
+        self.by_uid = self._verdicts, self._pending.since, self._bound.since
 
     def waited(self, pod: Pod) -> float:
         """Seconds since it was first seen waiting for a super node, or on its own; a new leader begins at 0."""
@@ -117,11 +118,8 @@ class Unstarted:
         """All that some key avoids."""
         return {node for key in list(self._avoided) for node in self.avoided(key)}
 
-    def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
-        """Of what is avoided, all that might still fail again in time to be avoided for longer."""
-        keep_only(self._verdicts, uids)
-        self._pending.keep_only(uids)
-        self._bound.keep_only(uids)
+    def forget(self) -> None:
+        """What is avoided, but for all that might still fail again in time to be avoided for longer."""
         now = self._clock()
         for key, of_key in list(self._avoided.items()):
             left = {node: each for node, each in of_key.items() if each.until + 2 * each.pause > now}

@@ -6,14 +6,13 @@ is refused so long afterwards that it cannot arrive any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from operator import itemgetter
 
 import structlog
 
 from controllers.elasticity.patches import Action, Kind
-from controllers.elasticity.pods import keep_only
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.sources import PodCache
 from controllers.elasticity.takeover import LONGEST
@@ -51,6 +50,7 @@ class Writer:
         """
         self._refusals: dict[str, tuple[int, float, bool]] = {}
         """By uid: how many in a row, until when the pod rests, and whether policies keep it off super nodes."""
+        self.by_uid = (self._refusals,)
 
     def rests(self, uid: str) -> float:
         """For how many seconds the pod is not to be written to, because a write was refused."""
@@ -60,9 +60,6 @@ class Writer:
         """Whether it gets no super node, for more than want of permissions."""
         count, _, is_denied = self._refusals.get(uid, NONE)
         return is_denied and count >= DENIALS
-
-    def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
-        keep_only(self._refusals, uids)
 
     def give_back(self) -> None:
         """There may be room again."""
