@@ -9,7 +9,7 @@ import msgspec
 
 from controllers.elasticity.filters import Reach
 from controllers.elasticity.nodes import Nodes, WatchedNode, matters, sorted_out
-from controllers.elasticity.pods import Pod, PodIndex, decode
+from controllers.elasticity.pods import Pod, PodIndex, decode, facets
 from controllers.elasticity.room import SuperNodes
 from controllers.elasticity.sources import NodeCache
 from tests.elasticity_world import (
@@ -244,6 +244,22 @@ def test_of_two_super_nodes_the_empty_one_takes_a_pod_unless_their_zone_is_asked
     assert why_not(spread(), TWO, [there("a"), there("b")]) == ""
     assert why_not(apart(ZONE), TWO, [there("a")]) == APART.replace(HOSTNAME, ZONE)
     assert why_not(apart(), (*ONE, super_node(OTHER, unschedulable=True)), [there("a")]) == APART
+
+
+def test_pods_that_keep_others_off_local_nodes_alone_are_not_looked_at() -> None:
+    """There may be thousands, and a decision on each workload."""
+    seen = list[Pod]()
+    pods = [there("a", HOME, **apart()), there("b", HOME, **apart())]
+
+    def having(facet: str) -> Sequence[Pod]:
+        found = [each for each in pods if facet in facets(each)]
+        seen.extend(found)
+        return found
+
+    for spec in ({}, ports({"containerPort": 1, "hostPort": 1})):
+        assert misfit(account(fleet(), PodIndex(having)), pod(spec=spec)) == ""
+
+    assert seen == []
 
 
 def test_what_is_on_its_way_takes_its_place() -> None:

@@ -10,12 +10,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
 
 from controllers.elasticity.nodes import CONDITIONS, WatchedNode
-from controllers.elasticity.pods import Pod, PodAffinityTerm, PodIndex, PodSpec, SpreadConstraint, conflict
+from controllers.elasticity.pods import (
+    HOSTNAME,
+    Pod,
+    PodAffinityTerm,
+    PodIndex,
+    PodSpec,
+    SpreadConstraint,
+    conflict,
+)
 from kube.selectors import (
     REPELLING,
     Expression,
@@ -133,8 +142,14 @@ class Topology:
         self._nodes = {node.metadata.name: node for node in nodes}
         self._of_candidates = {label for node in candidates for label in node.metadata.labels.items()}
         self._pods = pods
+        near = (
+            name
+            for name, node in self._nodes.items()
+            if (HOSTNAME, node.metadata.labels.get(HOSTNAME)) in self._of_candidates
+        )
+        repelling = chain(pods.repelling(), *map(pods.repelling_on, near))
         self._repelling = [
-            repulsion for pod in pods.repelling() for repulsion in self._repulsions(pod, pod.node_name)
+            repulsion for pod in repelling for repulsion in self._repulsions(pod, pod.node_name)
         ]
         self._added: list[tuple[Pod, str]] = []
         self._counts: dict[bytes, tuple[tuple[Match, ...], Counter[str]]] = {}

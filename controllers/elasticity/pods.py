@@ -33,6 +33,7 @@ from api.elasticity import (
 from kube.selectors import REQUIRED, LabelSelector, NodeAffinity, NodeSelector
 from kube.types import Condition, ObjectMeta, SchedulingGate, Toleration, Value, amount, compact
 
+HOSTNAME = "kubernetes.io/hostname"
 HostPort = tuple[str, str, int]
 """Protocol, host IP and port."""
 ANY_IP = ("", "0.0.0.0", "::")
@@ -480,7 +481,10 @@ def facets(pod: Pod) -> Iterable[str]:
     elif not pod.held:
         yield "gated" if pod.gated else "unbound"
     if pod.repels and not pod.gated:
-        yield "repels"
+        if any(term.topology_key != HOSTNAME for term in pod.repels):
+            yield "repels"
+        elif pod.node_name or pod.may_come_to_super_nodes:
+            yield f"repels on {pod.node_name}"
     if pod.may_come_to_super_nodes:
         yield "sent"
     if pod.placed == LOCAL:
@@ -505,12 +509,13 @@ class PodIndex:
         self.burst: Having = partial(
             having, "burst"
         )  # on a super node for want of room; while pods return only
-        self.repelling: Having = partial(having, "repels")  # by required anti-affinity
+        self.repelling: Having = partial(having, "repels")  # by required anti-affinity, beyond their node
         self.sent: Having = partial(having, "sent")  # have no node yet, and may come to super nodes
         self.of_key: HavingName = lambda key: having(f"key {key}")
         self.of_workload: HavingName = lambda workload: having(f"workload {workload}")
         self.on_node: HavingName = lambda name: having(f"node {name}")
         self.holding: HavingName = lambda name: having(f"held {name}")  # take its place until they are gone
+        self.repelling_on: HavingName = lambda name: having(f"repels on {name}")  # nowhere else
         self.in_namespace: HavingName = lambda name: having(f"in {name}")  # and have a node
 
     @staticmethod

@@ -278,7 +278,9 @@ class SuperNodes:
     @cached_property
     def _repelled(self) -> bool:
         """Whether pods that are there, or come, have anti-affinity: it may be against any pod."""
-        return bool(self._pods.repelling()) or any(action.pod.repels for action in self._assumed)
+        names = ("", *(node.metadata.name for node in self._nodes.super))
+        is_there = any((self._pods.repelling(), *map(self._pods.repelling_on, names)))
+        return is_there or any(action.pod.repels for action in self._assumed)
 
     @cached_property
     def _topology(self) -> Topology:

@@ -24,7 +24,7 @@ from controllers.elasticity.nodes import (
     subnet_labels,
     subnet_taints,
 )
-from controllers.elasticity.pods import Observed
+from controllers.elasticity.pods import HOSTNAME, Observed
 from controllers.manager import Context
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding, Type
@@ -41,7 +41,7 @@ ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 CBS_ZONE = "topology.com.tencent.cloud.csi.cbs/zone"
 """By this label, volumes of the CBS driver name the zone of their disk."""
-OS, ARCH, HOSTNAME = "kubernetes.io/os", "kubernetes.io/arch", "kubernetes.io/hostname"
+OS, ARCH = "kubernetes.io/os", "kubernetes.io/arch"
 RETIRED_AT = "drawbridge.io/retired-at"
 """When a super node stopped taking pods because its subnet is not configured any more."""
 
