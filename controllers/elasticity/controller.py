@@ -191,9 +191,7 @@ class Elasticity:
         Nodes say since when, too, but a provider may renew that time with every report, and pods would wait
         indefinitely.
         """
-        names = {node.metadata.name for node in nodes if node.in_trouble}
-        self._in_trouble.keep_only(lambda: names)
-        return self._in_trouble.seconds(names)
+        return self._in_trouble.only({node.metadata.name for node in nodes if node.in_trouble})
 
     def _is_stalled(self, key: str, snapshot: Snapshot) -> bool:
         """Whether its rollout has stood still for long, as this leader saw it. Only a limit holds one up."""
@@ -215,7 +213,7 @@ class Elasticity:
                 self._keys.add(key)
         self._report()
         keep_only(lambda: _uids(*pods.gated(), *pods.unbound()), self._new.since, *self._eligibility.by_uid)
-        self._still.keep_only(lambda: {pod.key for pod in pods.gated()})
+        keep_only(lambda: {pod.key for pod in pods.gated()}, self._still.since)
         self._unstarted.forget()
         by_uid = (self._leaving.since, *self._writer.by_uid, *self._unstarted.by_uid, *self.reporter.by_uid)
         keep_only(lambda: _uids(*pods.all()), *by_uid)

@@ -95,9 +95,7 @@ def keep_open(context: Context, _settings: object = None) -> None:
         return PENDING
 
     def count(_: str) -> float:
-        uids = {pod.metadata.uid for pod in pods.list() if pod.gated}
-        seen.keep_only(lambda: uids)
-        count_gated(seen.seconds(uids))
+        count_gated(seen.only({pod.metadata.uid for pod in pods.list() if pod.gated}))
         return PERIOD
 
     try:
@@ -145,19 +143,19 @@ def open_all(
     """Nothing when no pod is gated any more, and none will be; else what is left. KubeError is tried again."""
     began, problem = clock(), ""
     quiet_since: float | None = None
-    first_seen: dict[str, float] = {}
+    seen = Observed(clock)
     while (now := clock()) - began < patience.all:
         try:
             if quiet_since is None:
                 may_gate = remove_webhook(client, configuration)
                 quiet_since = now if may_gate else now - patience.settle
             gated = {pod.metadata.uid: pod for pod in gated_pods(client)}
-            first_seen = {uid: first_seen.get(uid, now) for uid in gated}
+            ages = seen.only(gated)
             if not gated and now - quiet_since >= patience.settle:
                 return ""
             quiet_since, problem = (now if gated else quiet_since), _left(gated.values())
             # the leader may place them until then
-            due = [pod for uid, pod in gated.items() if now - first_seen[uid] >= patience.leader]
+            due = [pod for uid, pod in gated.items() if ages[uid] >= patience.leader]
             with futures.ThreadPoolExecutor(THREADS, thread_name_prefix="gates") as pool:
                 list(pool.map(partial(_try, client), due))
         except KubeError as error:

@@ -573,8 +573,10 @@ class Observed:
         now = self._clock()
         return {key: now - self.since.setdefault(key, now) for key in keys}
 
-    def keep_only(self, keys: Callable[[], Collection[str]]) -> None:
-        keep_only(keys, self.since)
+    def only(self, keys: Collection[str]) -> Mapping[str, float]:
+        """As `seconds`; all others begin at 0 when they are seen again."""
+        keep_only(lambda: keys, self.since)
+        return self.seconds(keys)
 
     def forget(self, key: str) -> None:
         """It begins at 0 again."""

@@ -221,8 +221,7 @@ class SuperNodeReconciler:
             for node in nodes
             if RETIRED_AT in node.metadata.annotations and node.spec.unschedulable
         }
-        self._closed.keep_only(lambda: closed)
-        since = self._closed.seconds(closed)
+        since = self._closed.only(closed)
         for action in plan(nodes, self._settings(), self._now(), self._avoided(), since):
             try:
                 if node := self._carry_out(action):
