@@ -129,7 +129,8 @@ def test_a_pod_that_is_sent_prefers_the_first_tiers(
     tiers: tuple[int, ...], terms: list[dict[str, Any]]
 ) -> None:
     held = decode(raw_of(raw_pod("web-1")))
-    affinity = to_super_node(held, "why", in_order=False, tiers=tiers)["spec"]["affinity"]["nodeAffinity"]
+    patch = to_super_node(held, "why", in_order=False, tiers=tiers, gpus=None, avoided=())
+    affinity = patch["spec"]["affinity"]["nodeAffinity"]
 
     assert affinity.get("preferredDuringSchedulingIgnoredDuringExecution", []) == terms
     assert "requiredDuringSchedulingIgnoredDuringExecution" in affinity

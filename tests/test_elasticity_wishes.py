@@ -224,18 +224,11 @@ def test_a_volume_of_another_node_keeps_its_pod_local(
 # StatefulSets by ordinal
 
 
-def db(world: World, *ordinals: int, n: str = "2", revision: str = "1") -> list[str]:
-    names = []
+def db(world: World, *ordinals: int) -> None:
     for number in ordinals:
-        raw = raw_pod(f"db-{number}", "db", world.clock(), n=n, kind="StatefulSet")
-        raw["metadata"]["uid"] = f"uid-db-{number}-{revision}"
-        raw["metadata"]["labels"] = {
-            "controller-revision-hash": revision,
-            "apps.kubernetes.io/pod-index": str(number),
-        }
+        raw = raw_pod(f"db-{number}", "db", world.clock(), kind="StatefulSet")
+        raw["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = str(number)
         world.cluster.put(raw)
-        names.append(f"db-{number}")
-    return names
 
 
 def local(world: World) -> set[str]:

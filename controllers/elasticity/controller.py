@@ -62,8 +62,11 @@ def run(context: Context, settings: Callable[[], AllSettings]) -> None:
 
     while not context.stop.is_set():
         begun = now()
-        with _while(lambda begun=begun: _WATCHED(begun) == _WATCHED(now()), context.stop) as ending:  # type: ignore[misc]
-            (place if begun.enabled else keep_open)(replace(context, stop=ending), now)
+        with _while(lambda begun=begun: _WATCHED(begun) == _WATCHED(now()), context) as until_then:  # type: ignore[misc]
+            if begun.enabled:
+                place(until_then, now)
+            else:
+                keep_open(until_then)
 
 
 def place(context: Context, settings: Settings) -> None:
@@ -302,17 +305,17 @@ def _uids(*pods: Pod) -> set[str]:
 
 
 @contextmanager
-def _while(holds: Callable[[], bool], stop: threading.Event) -> Iterator[threading.Event]:
-    """An event that is set when *stop* is, or when something does not hold any more."""
+def _while(holds: Callable[[], bool], context: Context) -> Iterator[Context]:
+    """*context*, which stops, too, when something does not hold any more."""
     ending = threading.Event()
 
     def watch() -> None:
-        while not ending.is_set() and holds() and not stop.wait(CHECK):
+        while not ending.is_set() and holds() and not context.stop.wait(CHECK):
             pass
         ending.set()
 
     threading.Thread(target=watch, name="elasticity-switch", daemon=True).start()
     try:
-        yield ending
+        yield replace(context, stop=ending)
     finally:
         ending.set()

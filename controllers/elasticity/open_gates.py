@@ -70,7 +70,7 @@ def gated_pods(client: Client) -> list[Pod]:
     return [pod for pod in found if pod.gated]
 
 
-def keep_open(context: Context, _settings: object = None) -> None:
+def keep_open(context: Context) -> None:
     """Open what is gated, until the context stops."""
     pods = context.informers.of(PODS, Pod, Selection(field_selector=UNBOUND), decode=decode)
     queue, seen = WorkQueue("gate-opener", pauses=PAUSES), Observed(time.monotonic)

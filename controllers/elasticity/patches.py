@@ -65,7 +65,7 @@ class Action:
         return self.pod.metadata.uid
 
 
-def to_local_nodes(pod: Pod, why: str, *, pin: bool = False, gpus: Gpus = None) -> Patch:
+def to_local_nodes(pod: Pod, why: str, *, pin: bool, gpus: Gpus) -> Patch:
     """A pod that tolerates super nodes is kept off them; any other only to *pin* it, else it may burst.
 
     It cannot get affinity any more when it bursts: so one that asks for GPUs gets it now.
@@ -79,13 +79,7 @@ def to_local_nodes(pod: Pod, why: str, *, pin: bool = False, gpus: Gpus = None) 
 
 
 def to_super_node(
-    pod: Pod,
-    why: str,
-    *,
-    in_order: bool,
-    tiers: Sequence[int] = (),
-    gpus: Gpus = None,
-    avoided: Collection[str] = (),
+    pod: Pod, why: str, *, in_order: bool, tiers: Sequence[int], gpus: Gpus, avoided: Collection[str]
 ) -> Patch:
     """*tiers* of super nodes that there are, the preferred one first; to none of those *avoided*."""
     held, spec = spec_of(pod), preferring(as_sent(pod, gpus), tiers)
@@ -95,14 +89,14 @@ def to_super_node(
     return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, _ungated(held) | _changed(held, spec))
 
 
-def to_any_node(pod: Pod, why: str, gpus: Gpus = None) -> Patch:
+def to_any_node(pod: Pod, why: str, gpus: Gpus) -> Patch:
     """Take the gate away and nothing else, unless there are subnets for GPUs."""
     held = spec_of(pod)
     spec = _ungated(held) | _changed(held, with_gpus(held, gpus, NO_OTHERS))
     return _patch(pod, {PLACEMENT: ANY, REASON: why}, spec)
 
 
-def burst(pod: Pod, why: str, *, in_order: bool, also: Sequence[Raw] = (), gpus: Gpus = None) -> Patch:
+def burst(pod: Pod, why: str, *, in_order: bool, also: Sequence[Raw], gpus: Gpus) -> Patch:
     """The cost comes with the tolerations, *also* these: a ReplicaSet may shrink as soon as the pod runs."""
     cost = cost_given(pod) if in_order else {}
     spec = _changed(spec_of(pod), tolerating(as_burst(pod, gpus), *also))
@@ -113,12 +107,12 @@ def as_is(pod: Pod, _: Gpus) -> dict[str, Any]:
     return spec_of(pod)
 
 
-def as_sent(pod: Pod, gpus: Gpus = None) -> dict[str, Any]:
+def as_sent(pod: Pod, gpus: Gpus) -> dict[str, Any]:
     """Its spec, raw, as it would be on super nodes only."""
     return with_gpus(_tolerant(requiring(spec_of(pod), ON_SUPER_NODES), pod), gpus, ONLY_GPUS)
 
 
-def as_burst(pod: Pod, gpus: Gpus = None) -> dict[str, Any]:
+def as_burst(pod: Pod, gpus: Gpus) -> dict[str, Any]:
     """Its spec, raw, as it would be when it is allowed on super nodes."""
     return with_gpus(_tolerant(spec_of(pod), pod), gpus, NO_OTHERS if pod.gated else None)
 

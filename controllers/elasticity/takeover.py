@@ -20,7 +20,7 @@ from controllers.elasticity.patches import fenced
 from controllers.elasticity.pods import Observed, Pod, oldest_first
 from controllers.elasticity.sources import PodCache
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
-from runtime import threading, time
+from runtime import threading
 
 LONGEST = 90.0
 """Seconds for one pod: longer than the API server itself goes on with a request. Then it counts as fenced."""
@@ -38,7 +38,7 @@ class Takeover:
         enqueue: Callable[[str], None],
         *,
         is_limited: bool,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self._pods, self._identity, self._enqueue = pods, identity, enqueue
         self._is_limited = is_limited
