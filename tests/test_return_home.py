@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,14 @@ from tests.return_home_world import AFTER, INTERVAL, LOOK, OURS, READY, Homes, f
 from tests.tables import table
 
 
+def away(*names: str, **parts: Any) -> Homes:
+    """In which workloads of these *names* have one pod local, and one on a super node."""
+    homes = Homes(**parts)
+    for name in names:
+        homes.workload(name, HOME, AWAY)
+    return homes
+
+
 def returned(homes: Homes) -> list[str]:
     return [name for _, name in homes.evicted]
 
@@ -31,13 +40,15 @@ def events(homes: Homes, reason: str) -> list[str]:
     return [message for said, message in homes.leader.recorder.events if said == reason]
 
 
+LARGE = fleet(allocatable={"cpu": "40", "pods": "40"})
+
+
 def at_most(number: int) -> ElasticitySettings:
     return ElasticitySettings(enabled=True, return_home=ReturnHome(enabled=True, max_at_once=number))
 
 
 def test_a_pod_returns_when_there_has_been_room_for_long_enough() -> None:
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY)
+    homes = away("web-1")
 
     homes.run(AFTER)
     assert homes.evicted == []
@@ -72,8 +83,7 @@ def test_a_pod_returns_though_what_is_known_of_failures_is_unreadable(failures: 
 
 
 def test_room_that_goes_again_is_waited_for_from_the_beginning() -> None:
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY)
+    homes = away("web-1")
     homes.run(AFTER - 60)
     nodes, homes.nodes = homes.nodes, fleet(allocatable={"cpu": "1", "pods": "10"})
     homes.run(LOOK)
@@ -86,10 +96,8 @@ def test_room_that_goes_again_is_waited_for_from_the_beginning() -> None:
 
 
 def test_workloads_return_at_the_configured_pace_and_as_many_at_once_as_configured() -> None:
-    homes = Homes(at_most(2), fleet(allocatable={"cpu": "40", "pods": "40"}))
+    homes = away("a-1", "b-1", "c-1", settings=at_most(2), nodes=LARGE)
     homes.starts = lambda name: not name.endswith("-3")
-    for name in ("a-1", "b-1", "c-1"):
-        homes.workload(name, HOME, AWAY)
 
     homes.run(AFTER + LOOK)
     assert returned(homes) == ["a-1-2"]
@@ -101,8 +109,7 @@ def test_workloads_return_at_the_configured_pace_and_as_many_at_once_as_configur
 def test_a_replacement_that_goes_to_a_super_node_again_makes_the_workload_wait_twice_as_long_each_time() -> (
     None
 ):
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY)
+    homes = away("web-1")
     homes.placing = lambda _: AWAY
 
     homes.run(20 * AFTER)
@@ -121,10 +128,8 @@ def test_a_replacement_that_goes_to_a_super_node_again_makes_the_workload_wait_t
 
 
 def test_a_replacement_that_does_not_become_ready_gives_its_place_to_another_workload() -> None:
-    homes = Homes(nodes=fleet(allocatable={"cpu": "40", "pods": "40"}))
+    homes = away("a-1", "b-1", nodes=LARGE)
     homes.starts = lambda name: name != "a-1-3"
-    for name in ("a-1", "b-1"):
-        homes.workload(name, HOME, AWAY)
 
     homes.run(3 * AFTER)
 
@@ -154,7 +159,7 @@ def partition(number: int) -> dict[str, Any]:
 
 def databases(strategy: dict[str, Any]) -> Homes:
     """A StatefulSet with four pods on super nodes, and local nodes that have room again."""
-    homes = Homes(nodes=fleet(allocatable={"cpu": "40", "pods": "40"}))
+    homes = Homes(nodes=LARGE)
     homes.placing = lambda _: AWAY
     homes.stateful_set("db", 4, strategy)
     return homes
@@ -288,8 +293,7 @@ def test_why_a_pod_never_returns(owner: tuple[str, str], annotations: dict[str, 
 
 
 def test_what_the_caches_do_not_show_is_read_before_the_eviction() -> None:
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY)
+    homes = away("web-1")
     homes.run(AFTER)
     homes.cluster.api.edit(REPLICA_SETS, "web-1", {"status": {"availableReplicas": 1}}, "shop")
 
@@ -302,8 +306,7 @@ def test_what_the_caches_do_not_show_is_read_before_the_eviction() -> None:
 
 def test_times_beyond_all_years_keep_no_pod_from_returning() -> None:
     """All others wait for one that cannot be tried."""
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY)
+    homes = away("web-1")
     homes.run(AFTER)
     homes.leader.hear()
     homes.cluster.edit("web-1-1", {"status": {"conditions": [*READY, *BEYOND_ALL_TIMES]}})
@@ -314,8 +317,7 @@ def test_times_beyond_all_years_keep_no_pod_from_returning() -> None:
 
 def test_an_eviction_is_for_the_pod_as_it_was_read() -> None:
     """What changes between the read and the eviction refuses it."""
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY)
+    homes = away("web-1")
     homes.run(AFTER)
 
     homes.leader.hear()
@@ -335,52 +337,41 @@ def test_an_eviction_is_for_the_pod_as_it_was_read() -> None:
     assert homes.evicted == []
 
 
-def test_an_eviction_that_a_budget_refuses_is_tried_again_later() -> None:
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY)
-    refusals: list[str] = []
+def deny(homes: Homes, error: Denied, is_denied: Callable[[str], object]) -> None:
+    """Evictions of the pods with certain names."""
 
-    def refuse(review: Any) -> None:
-        if review.subresource == "eviction" and len(refusals) < 2:
-            refusals.append("")
-            raise Denied("it would violate the pod's disruption budget", 429, "TooManyRequests")
+    def look(review: Any) -> None:
+        if review.subresource == "eviction" and is_denied((review.new or {})["metadata"]["name"]):
+            raise error
 
-    homes.cluster.api.validate(PODS, refuse)
+    homes.cluster.api.validate(PODS, look)
+
+
+BUDGET = Denied("it would violate the pod's disruption budget", 429, "TooManyRequests")
+TWO_BUDGETS = Denied("This pod has more than one PodDisruptionBudget", 500, "InternalError")
+"""The API server answers as if it had failed itself."""
+
+
+@table(
+    "error, times, expected",
+    {"by a budget": (BUDGET, 2, ["web-1-2"]), "because of two budgets": (TWO_BUDGETS, 100, [])},
+)
+def test_an_eviction_that_is_refused_says_so_once_and_is_tried_again_later(
+    error: Denied, times: int, expected: list[str]
+) -> None:
+    homes, left = away("web-1"), [error] * times
+    deny(homes, error, lambda _: left and left.pop())
     homes.run(AFTER + 4 * INTERVAL)
 
-    assert len(refusals) == 2
-    assert returned(homes) == ["web-1-2"]
+    assert returned(homes) == expected
+    assert times - len(left) >= 2
     [said] = events(homes, "ReturnRefused")
-    assert "disruption budget" in said
-
-
-def test_an_eviction_that_fails_because_of_two_budgets_says_so() -> None:
-    """The API server answers as if it had failed itself."""
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY)
-
-    def fail(review: Any) -> None:
-        if review.subresource == "eviction":
-            raise Denied("This pod has more than one PodDisruptionBudget", 500, "InternalError")
-
-    homes.cluster.api.validate(PODS, fail)
-    homes.run(AFTER + 4 * INTERVAL)
-
-    assert homes.evicted == []
-    [said] = events(homes, "ReturnRefused")
-    assert "more than one PodDisruptionBudget" in said
+    assert str(error) in said
 
 
 def test_workloads_that_budgets_hold_for_ever_keep_no_other_from_returning() -> None:
-    homes = Homes(nodes=fleet(allocatable={"cpu": "40", "pods": "40"}))
-    for name in ("a-1", "b-1", "c-1", "d-1"):
-        homes.workload(name, HOME, AWAY)
-
-    def refuse(review: Any) -> None:
-        if review.subresource == "eviction" and (review.new or {})["metadata"]["name"][:1] != "d":
-            raise Denied("it would violate the pod's disruption budget", 429, "TooManyRequests")
-
-    homes.cluster.api.validate(PODS, refuse)
+    homes = away("a-1", "b-1", "c-1", "d-1", nodes=LARGE)
+    deny(homes, BUDGET, lambda name: name[:1] != "d")
     homes.run(2 * AFTER)
 
     assert returned(homes) == ["d-1-2"]
@@ -394,8 +385,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_nothing_returns_while_many_pods_wait_for_a_node(queue: int) -> None:
-    homes = Homes(nodes=fleet(allocatable={"cpu": "400", "pods": "400"}))
-    homes.workload("web-1", HOME, AWAY)
+    homes = away("web-1", nodes=LARGE)
     for number in range(queue + 1):
         homes.cluster.put(raw_pod(f"waits-{number}", "waits", gated=False, n=None))
     homes.run(AFTER + INTERVAL)
@@ -415,8 +405,7 @@ def test_nothing_returns_while_many_pods_wait_for_a_node(queue: int) -> None:
     },
 )
 def test_pods_that_cannot_take_the_room_keep_no_other_from_it(queue: int, spec: dict[str, Any]) -> None:
-    homes = Homes(nodes=fleet(allocatable={"cpu": "40", "pods": "400"}))
-    homes.workload("web-1", HOME, AWAY)
+    homes = away("web-1", nodes=LARGE)
     for number in range(2 * queue):
         homes.cluster.put(raw_pod(f"waits-{number}", f"job-{number}", gated=False, n=None, spec=spec))
     homes.run(AFTER + 2 * LOOK)
