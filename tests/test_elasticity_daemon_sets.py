@@ -31,8 +31,14 @@ from webhook.elasticity.daemon_sets import DaemonSetWebhook
 ALL = [{"operator": "Exists"}]
 KEEPS_OFF = {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": ["eklet"]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-OFF = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [KEEPS_OFF]}]}}}
 LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+
+
+OFF = required({"matchExpressions": [KEEPS_OFF]})
 
 
 def daemon_set(name: str = "agent", uid: str = "", **spec: Any) -> dict[str, Any]:
@@ -72,16 +78,8 @@ def admitted(new: dict[str, Any], old: dict[str, Any] | None = None, **settings:
         "another taint": ({"tolerations": [{"key": "other", "operator": "Exists"}]}, None),
         "keeps off by itself": ({"affinity": OFF}, OFF),
         "beside its own affinity": (
-            {
-                "affinity": {
-                    "podAntiAffinity": {"x": 1},
-                    "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [LINUX]}]}},
-                }
-            },
-            {
-                "podAntiAffinity": {"x": 1},
-                "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [LINUX, KEEPS_OFF]}]}},
-            },
+            {"affinity": {"podAntiAffinity": {"x": 1}, **required({"matchExpressions": [LINUX]})}},
+            {"podAntiAffinity": {"x": 1}, **required({"matchExpressions": [LINUX, KEEPS_OFF]})},
         ),
     },
 )
@@ -131,9 +129,7 @@ def test_it_fails_open_and_names_what_it_cannot_read() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param(
-            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}] * 101}}}}, id="terms"
-        ),
+        pytest.param({"affinity": required(*[{}] * 101)}, id="terms"),
         pytest.param({"volumes": [{}] * 25_000}, id="parts"),
     ],
 )
@@ -145,14 +141,18 @@ def test_one_that_takes_too_long_to_change_is_left(spec: dict[str, Any]) -> None
 
 
 class World:
-    def __init__(self) -> None:
+    """DaemonSets of these *names* have a pod on a super node."""
+
+    def __init__(self, *names: str) -> None:
         self.api, self.clock, self.recorder = FakeAPI(), FakeClock(0.0), FakeRecorder()
         self.pods: list[Pod] = []
-        self.settings, self.may_lead = ElasticitySettings(enabled=True), True
+        self.may_lead = True
         cache: Any = PodIndex(lambda facet: [pod for pod in self.pods if facet in facets(pod)])
-        sources = Sources(cache, fleet, lambda: self.settings, lambda: None, lambda _: None)
+        sources = Sources(cache, fleet, ElasticitySettings, lambda: None, lambda _: None)
         context = context_of(self.api.client(), self.recorder, self._check)
         self.corrector = DaemonSetCorrector(context, sources, self.clock)
+        for name in names:
+            self.have(daemon_set(name), AWAY)
 
     def _check(self) -> None:
         if not self.may_lead:
@@ -166,9 +166,7 @@ class World:
             spec: dict[str, Any] = {"nodeName": node}
             if node.startswith("?"):
                 fields = [{"key": "metadata.name", "operator": "In", "values": [node[1:]]}]
-                spec = {
-                    "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": fields}]}}}
-                }
+                spec = {"affinity": required({"matchFields": fields})}
             pod = raw_pod(f"{name}-{node}", name, n=None, gated=False, kind="DaemonSet", spec=spec)
             pod["metadata"]["resourceVersion"] = "1"
             self.pods.append(decode(raw_of(pod)))
@@ -206,8 +204,7 @@ def test_one_with_a_pod_on_a_super_node_or_pending_for_one_is_corrected(node: st
 
 
 def test_a_pod_that_names_the_uid_of_one_elsewhere_keeps_it_from_no_correction() -> None:
-    world = World()
-    world.have(daemon_set(), AWAY)
+    world = World("agent")
     raw = raw_pod(
         "copy", "agent", n=None, gated=False, kind="DaemonSet", namespace="bank", spec={"nodeName": AWAY}
     )
@@ -233,9 +230,7 @@ def test_one_without_pods_there_costs_no_request(nodes: tuple[str, ...]) -> None
     ids=["when the one before is rolled out", "or never is"],
 )
 def test_one_after_the_other_is_rolled_out(updated: int, after: float) -> None:
-    world = World()
-    world.have(daemon_set("a"), AWAY)
-    world.have(daemon_set("b"), AWAY)
+    world = World("a", "b")
     world.turn()
     world.roll_out("a", 1)
     world.turn(after)
@@ -247,9 +242,7 @@ def test_one_after_the_other_is_rolled_out(updated: int, after: float) -> None:
 
 
 def test_a_rollout_that_cannot_be_read_for_a_moment_has_not_ended() -> None:
-    world = World()
-    world.have(daemon_set("a"), AWAY)
-    world.have(daemon_set("b"), AWAY)
+    world = World("a", "b")
     world.turn()
     world.roll_out("a", 1)
     world.api.fault = lambda asked: refusal(503, "ServiceUnavailable")
@@ -263,8 +256,7 @@ def test_a_rollout_that_cannot_be_read_for_a_moment_has_not_ended() -> None:
 
 
 def test_a_correction_that_is_taken_back_is_not_repeated() -> None:
-    world = World()
-    world.have(daemon_set(), AWAY)
+    world = World("agent")
     world.turn()
     held = world.sets()["agent"]
     world.api.put(DAEMON_SETS, held | {"spec": daemon_set()["spec"]})
@@ -277,9 +269,7 @@ def test_a_correction_that_is_taken_back_is_not_repeated() -> None:
 
 
 def test_a_refusal_is_said_and_holds_up_no_other() -> None:
-    world = World()
-    world.have(daemon_set("a"), AWAY)
-    world.have(daemon_set("b"), AWAY)
+    world = World("a", "b")
     world.api.fault = lambda asked: (
         refusal(403, "Forbidden", "a policy")
         if asked.method == "PATCH" and asked.path.endswith("/a")
@@ -295,8 +285,7 @@ def test_a_refusal_is_said_and_holds_up_no_other() -> None:
 
 
 def test_a_daemon_set_of_the_same_name_that_is_another_one_is_left_alone() -> None:
-    world = World()
-    world.have(daemon_set(), AWAY)
+    world = World("agent")
     world.api.remove(DAEMON_SETS, "agent", "shop")
     world.api.put(DAEMON_SETS, daemon_set(uid="another"))
     world.turn()
@@ -305,8 +294,7 @@ def test_a_daemon_set_of_the_same_name_that_is_another_one_is_left_alone() -> No
 
 
 def test_nothing_is_written_without_the_lead() -> None:
-    world = World()
-    world.have(daemon_set(), AWAY)
+    world = World("agent")
     world.may_lead = False
     with pytest.raises(LeadershipLost):
         world.turn()
