@@ -161,6 +161,21 @@ class Feed:
         return identity
 
 
+class PodFeed(Feed):
+    """Of the pods of a cluster: those that there are, and what is heard of them later."""
+
+    def __init__(self, api: FakeAPI, decode: Callable[[msgspec.Raw], Any]) -> None:
+        super().__init__(decode)
+        self._api, self._heard = api, api.version
+        self.list(api.list(PODS))
+
+    def hear(self) -> None:
+        for each in self._api.changes(self._heard):
+            if each.key[0] == PODS:
+                self.apply(each.old and each.old.raw, each.new and each.new.raw)
+            self._heard = each.version
+
+
 class Leader:
     """Its writes wait in *queue* until `let_go`; changes of the cluster are known when they are heard.
 
@@ -169,7 +184,7 @@ class Leader:
     """
 
     def __init__(self, cluster: Cluster, clock: FakeClock, **parts: Any) -> None:
-        self.cluster, self.clock = cluster, clock
+        self.clock = clock
         self.settings: ElasticitySettings = parts.get("settings", SETTINGS)
         self._switch: bool | None = parts.get("switch")
         self.recorder = FakeRecorder()
@@ -177,22 +192,22 @@ class Leader:
         self.check: Callable[[], None] = parts.get("check", self._check)
         self.client = Client(cluster)
         fenced = self.client.fenced(lambda: self.check(), math.inf)
-        self.heard = cluster.api.version
-        self._pods, self._nodes = Feed(decode), Feed(msgspec.json.Decoder(WatchedNode).decode)
-        self._pods.list(cluster.api.list(PODS))
-        nodes = NodeCache(self._nodes.informer, self._pods.informer.list())
+        pods = PodFeed(cluster.api, decode)
+        self.hear = pods.hear
+        self._nodes = Feed(msgspec.json.Decoder(WatchedNode).decode)
+        nodes = NodeCache(self._nodes.informer, pods.informer.list())
         self.set_nodes(parts.get("nodes", fleet()))
         recorder: Any = self.recorder
         ahead = parts.get("ahead", 0.0)
         sources = Sources(
-            PodCache(fenced, self._pods.informer),
+            PodCache(fenced, pods.informer),
             nodes,
             lambda: self.settings,
             lambda: self._switch,
             lambda pod: cluster.workloads.get(pod.key.split("/")[1]),
         )
         self._switches = Feed(msgspec.json.Decoder(ConfigMap).decode)
-        informers = ElasticityInformers(self._pods.informer, self._nodes.informer, self._switches.informer)
+        informers = ElasticityInformers(pods.informer, self._nodes.informer, self._switches.informer)
         self.parts = Elasticity(
             sources,
             informers,
@@ -220,16 +235,16 @@ class Leader:
             [{"metadata": {"name": "switch", "resourceVersion": str(self._switches.version + 1)}}]
         )
 
-    def hear(self) -> None:
-        for each in (each for each in self.cluster.api.changes(self.heard) if each.key[0] == PODS):
-            self._pods.apply(each.old and each.old.raw, each.new and each.new.raw)
-            self.heard = each.version
-
     def turn(self) -> None:
         """Decide on every key that is due."""
         self.parts.upkeep()
         while self._step(self.parts.placement):
             pass
+
+    def decide(self) -> None:
+        """Hear all, and take a turn; what is decided waits to be written."""
+        self.hear()
+        self.turn()
 
     def let_go(self, index: int = 0, fault: str = "") -> None:
         queue, writes = self.queue, self.parts.writer.queue
@@ -249,8 +264,7 @@ class Leader:
     def settle(self, turns: int = 20) -> None:
         """Hear all and do all, until there is nothing left to do."""
         for pause in (0.1, 4.9) * turns:  # what is looked up is decided on a moment later
-            self.hear()
-            self.turn()
+            self.decide()
             while self.queue:
                 self.let_go()
             self.clock.advance(pause)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from api.elasticity import BURST
 from controllers.controller import Clock
@@ -16,10 +16,10 @@ from controllers.elasticity.snapshot import Workload
 from controllers.elasticity.sources import REPLICA_SETS, PodCache, Sources
 from dev.simulator.models.cluster import Cluster as Objects
 from dev.simulator.models.stateful_sets import POD_NAME, StatefulSets
-from kube.resources import NAMESPACES, PODS, STATEFUL_SETS
+from kube.resources import NAMESPACES, STATEFUL_SETS
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
-from tests.elasticity_world import AWAY, HOME, Client, Cluster, Feed, node, raw_of, raw_pod, super_node
+from tests.elasticity_world import AWAY, HOME, Client, Cluster, PodFeed, node, raw_of, raw_pod, super_node
 from tests.elasticity_world import sorted_out as nodes_of
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
@@ -37,16 +37,14 @@ def fleet(*others: Any, allocatable: Mapping[str, str] = ALLOCATABLE) -> Nodes:
 
 
 class Leader:
-    """Delivers what it knows of pods on demand."""
+    """It knows of pods what it has heard."""
 
     def __init__(self, homes: Homes) -> None:
-        self.homes, self.client, self.recorder = homes, Client(homes.cluster), FakeRecorder()
-        self._pods = Feed(decode_for_return)
-        self._pods.list(homes.cluster.api.list(PODS))
-        self._heard = homes.cluster.api.version
-        recorder: Any = self.recorder
+        client, self.recorder = Client(homes.cluster), FakeRecorder()
+        pods, recorder = PodFeed(homes.cluster.api, decode_for_return), cast(Any, self.recorder)
+        self.hear = pods.hear
         sources = Sources(
-            PodCache(self.client, self._pods.informer),
+            PodCache(client, pods.informer),
             lambda: homes.nodes,
             lambda: homes.settings,
             lambda: None,
@@ -54,13 +52,7 @@ class Leader:
         )
         clock = Clock(lambda: NOW + timedelta(seconds=homes.clock()), homes.clock)
         reporter = Reporter(recorder, clock.now, Observed(clock.monotonic))
-        self.reconciler = ReturnReconciler(sources, self.client, OURS, reporter, clock)
-
-    def hear(self) -> None:
-        for each in self.homes.cluster.api.changes(self._heard):
-            if each.key[0] == PODS:
-                self._pods.apply(each.old and each.old.raw, each.new and each.new.raw)
-            self._heard = each.version
+        self.reconciler = ReturnReconciler(sources, client, OURS, reporter, clock)
 
 
 class Homes:

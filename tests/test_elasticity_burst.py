@@ -146,8 +146,7 @@ def test_a_cost_that_did_not_arrive_is_written_again(report: dict[str, str], fau
     world = World()
     [name] = world.create(gated=False, n=None)
     world.bind(name, AWAY)
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     assert len(world.leader.queue) == 1
     if report:
         world.cluster.edit(name, {"status": report})

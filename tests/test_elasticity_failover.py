@@ -168,8 +168,7 @@ def test_these_are_never_deleted(parts: dict[str, object]) -> None:
 def test_a_pod_that_found_its_place_meanwhile_is_not_deleted() -> None:
     world, name = stranded()
     world.clock.advance(300.0)
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     world.bind(name, AWAY)
     world.leader.let_go()
     world.leader.settle()
@@ -293,16 +292,14 @@ def test_the_clock_of_the_scheduler_does_not_count(behind: float) -> None:
 def test_a_pod_that_is_bound_before_its_placement_is_answered_counts_from_then() -> None:
     world = World(settings=ON, nodes=TWO)
     (name,) = world.create(1, n="0")
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     carry_out = world.cluster.carry_out
 
     def overtaken(call: Request) -> Reply:
         world.cluster.carry_out = carry_out  # type: ignore[method-assign]
         reply = carry_out(call)
         bound(world, name, AWAY)
-        world.leader.hear()
-        world.leader.turn()
+        world.leader.decide()
         return reply
 
     world.cluster.carry_out = overtaken  # type: ignore[method-assign]

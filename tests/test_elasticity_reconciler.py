@@ -27,8 +27,7 @@ from tests.tables import table
 def decide(world: World, *faults: str) -> None:
     """One turn on all that is known, and its writes in their order, each with what befalls it."""
     world.clock.advance(60.0)
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     for fault in faults:
         with contextlib.suppress(Killed):
             world.leader.let_go(0, fault)
@@ -39,8 +38,7 @@ def test_what_a_former_leader_left_on_its_way_comes_too_late() -> None:
     world.create(1, n="1")
     decide(world, "forbidden")
     world.create(1, n="1")
-    world.leader.hear()
-    world.leader.turn()  # the first has to wait now, so the second may stay
+    world.leader.decide()  # the first has to wait now, so the second may stay
     with contextlib.suppress(Killed):
         world.leader.let_go(0, "stuck and killed")
     world.take_over()
@@ -71,8 +69,7 @@ def test_a_write_of_unknown_outcome_counts_until_its_outcome_is_known() -> None:
     decide(world, "stuck")
     decide(world, "forbidden")  # which says nothing of the one before
     world.create(1, n="1")
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     world.leader.let_go()
     world.cluster.stuck.pop()()
     world.leader.settle()
@@ -123,8 +120,7 @@ def test_a_bad_number_of_a_pod_that_was_not_gated_is_reported_once(number: str) 
 def test_what_was_refused_is_reported_and_not_tried_again_at_once() -> None:
     world = World()
     world.create(1)
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     world.leader.let_go(0, "forbidden")
     world.leader.turn()
     assert (world.leader.queue, world.leader.recorder.reasons) == ([], ["FailedPlacement"])
@@ -160,8 +156,7 @@ def test_a_claim_that_is_bound_a_little_after_its_pod_came_is_judged_by_its_volu
 def test_how_long_pods_are_gated_is_told_by_the_clock_of_the_leader_alone(ahead: float) -> None:
     world = World(ahead=ahead)
     world.create(1)
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     world.clock.advance(7.0)
     world.leader.parts.upkeep()
     assert OLDEST_GATE._value.get() == 7.0
@@ -373,8 +368,7 @@ def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
 def test_room_that_a_refused_write_gives_back_is_taken_at_once() -> None:
     world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
     first, second = *world.create(1, n="0"), *world.create(1, "other", n="0")
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     world.leader.let_go(world.leader.queue.index(f"uid-{first}"), "forbidden")
     world.leader.look()
 
@@ -384,14 +378,12 @@ def test_room_that_a_refused_write_gives_back_is_taken_at_once() -> None:
 def test_a_reason_that_is_on_its_way_holds_no_place_and_is_no_obstacle() -> None:
     world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
     first, second = world.create(2, n="0")
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     queue = world.leader.queue
     assert set(queue) == {f"uid-{first}", f"uid-{second}"}
     world.leader.let_go(queue.index(f"uid-{first}"))
     world.cluster.remove(first)
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     world.leader.let_go()
 
     assert world.annotations(second)[PLACEMENT] == "super"
@@ -401,8 +393,7 @@ def test_a_reason_that_is_on_its_way_holds_no_place_and_is_no_obstacle() -> None
 def test_a_reason_that_cannot_be_written_stops_nothing(fault: str) -> None:
     world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
     first, second = world.create(2, n="0")
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     world.leader.let_go(world.leader.queue.index(f"uid-{second}"), fault)
     world.leader.settle()
     assert FULL in world.annotations(second)[REASON]
@@ -473,8 +464,7 @@ def test_a_pod_that_policies_keep_off_super_nodes_stays_local(
     """Also when the first answer was lost."""
     world = World()
     world.create(1, n="0")
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     world.leader.let_go(0, "stuck")
     carry_out = world.cluster.carry_out
 

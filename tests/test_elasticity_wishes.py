@@ -247,8 +247,7 @@ def test_ordinals_count_from_the_first_of_the_stateful_set() -> None:
 def test_a_stateful_set_that_is_not_known_yet_is_waited_for_but_not_for_good() -> None:
     world = World()
     db(world, 0)
-    world.leader.hear()
-    world.leader.turn()
+    world.leader.decide()
     assert world.leader.queue == []
     world.leader.settle()
 
