@@ -1,4 +1,4 @@
-"""A cluster whose ReplicaSets replace what is evicted, on nodes that a test chooses, and leaders that return pods."""
+"""A cluster whose controllers replace what is evicted, on nodes that a test chooses, and a leader that returns pods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, cast
 
-from api.elasticity import BURST
+from api.elasticity import BURST, LOCAL_REPLICAS
 from controllers.controller import Clock
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.pods import Observed, decode_for_return
@@ -15,15 +15,17 @@ from controllers.elasticity.return_home.reconciler import ReturnReconciler
 from controllers.elasticity.snapshot import Workload
 from controllers.elasticity.sources import REPLICA_SETS, PodCache, Sources
 from dev.simulator.models.cluster import Cluster as Objects
-from dev.simulator.models.stateful_sets import POD_NAME, StatefulSets
+from dev.simulator.models.replica_sets import ReplicaSets, pod_of
+from dev.simulator.models.stateful_sets import StatefulSets
 from kube.resources import NAMESPACES, STATEFUL_SETS
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
-from tests.elasticity_world import AWAY, HOME, Client, Cluster, PodFeed, node, raw_of, raw_pod, super_node
+from tests.elasticity_world import AWAY, HOME, Client, Cluster, PodFeed, node, super_node
 from tests.elasticity_world import sorted_out as nodes_of
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
 
+NOTHING: Mapping[str, Any] = {}
 OURS = "drawbridge"
 AFTER, INTERVAL, LOOK = 600.0, 60.0, 20.0
 SETTINGS = ElasticitySettings(enabled=True, return_home=ReturnHome(enabled=True))
@@ -65,45 +67,48 @@ class Homes:
         self.starts: Callable[[str], bool] = lambda _: True
         self.ends: Callable[[str], bool] = lambda _: True
         self.evicted: list[tuple[float, str]] = []
-        self._born: dict[str, int] = {}
-        self.parts: dict[str, dict[str, Any]] = {}
         self.cluster.api.put(NAMESPACES, {"metadata": {"name": OURS}})
         self.cluster.api.now = lambda: NOW + timedelta(seconds=self.clock())
-        self._stateful_sets = StatefulSets(Objects(self.cluster.api))
+        objects = Objects(self.cluster.api)
+        self._controllers = ReplicaSets(objects), StatefulSets(objects)
         self.leader = Leader(self)
 
     # What a cluster does.
 
-    def workload(self, name: str, *places: str, **parts: Any) -> None:
+    def workload(
+        self,
+        name: str,
+        *places: str,
+        n: str | None = None,
+        annotations: Mapping[str, str] = NOTHING,
+        spec: Mapping[str, Any] = NOTHING,
+    ) -> None:
         """A ReplicaSet with a pod on each of *places*; those on super nodes came there for want of room."""
+        deployment = name.partition("-")[0]
         controller = {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "name": name.partition("-")[0],
-            "uid": f"deployment-{name.partition('-')[0]}",
+            "name": deployment,
+            "uid": f"deployment-{deployment}",
             "controller": True,
         }
-        self.cluster.api.put(
+        labels = {"app": name, "pod-template-hash": "1"}
+        given = ({LOCAL_REPLICAS: n} if n else {}) | dict(annotations)
+        template = {"metadata": {"labels": labels, "annotations": given}, "spec": REQUESTS | dict(spec)}
+        made = self.cluster.api.put(
             REPLICA_SETS,
             {
-                "metadata": {
-                    "name": name,
-                    "namespace": "shop",
-                    "uid": f"owner-{name}",
-                    "generation": 1,
-                    "ownerReferences": [controller],
-                },
+                "metadata": {"name": name, "namespace": "shop", "ownerReferences": [controller]},
                 "spec": {
                     "replicas": len(places),
-                    "selector": {"matchLabels": {"app": name}},
-                    "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": []}},
+                    "selector": {"matchLabels": labels},
+                    "template": template,
                 },
-                "status": {"observedGeneration": 1},
             },
         )
-        self.parts[name] = parts
-        for place in places:
-            self.create(name, place, **parts)
+        for number, place in enumerate(places, 1):
+            self.cluster.put(pod_of(made, template, name=f"{name}-{number}", namespace="shop"))
+            self.bind(f"{name}-{number}", place)
         self.control()
 
     def stateful_set(self, name: str, replicas: int, strategy: Mapping[str, Any], **parts: Any) -> None:
@@ -137,21 +142,6 @@ class Homes:
         for _ in range(10):
             self.control()
 
-    def create(self, owner: str, place: str, **parts: Any) -> str:
-        number = self._born[owner] = self._born.get(owner, 0) + 1
-        name = f"{owner}-{number}"
-        burst = {BURST: "allowed"} if place == AWAY else {}
-        annotations = {**burst, **parts.pop("annotations", {})}
-        spec = REQUESTS | parts.pop("spec", {})
-        raw = raw_pod(
-            name, owner, self.clock(), gated=False, **{"n": None, **parts}, annotations=annotations, spec=spec
-        )
-        raw["metadata"]["labels"]["app"] = owner
-        self.cluster.put(raw)
-        if place:
-            self.bind(name, place)
-        return name
-
     def bind(self, name: str, place: str) -> None:
         conditions = READY if self.starts(name) else []
         burst = {"metadata": {"annotations": {BURST: "allowed"}}} if place == AWAY else {}
@@ -159,20 +149,15 @@ class Homes:
         self.cluster.edit(name, {"spec": {"nodeName": place}, "status": status, **burst})
 
     def control(self) -> None:
-        """What kubelets and the controller of ReplicaSets do: end, replace and count pods."""
+        """What kubelets, controllers and the scheduler do: end pods, replace them, and bind what is new."""
         for name, raw in self.cluster.pods.items():
             if "deletionTimestamp" in raw["metadata"] and self.ends(name):
                 self.cluster.remove(name)
-        for each in self.cluster.api.list(REPLICA_SETS):
-            name, wanted = each["metadata"]["name"], each["spec"]["replicas"]
-            for _ in range(wanted - len(self.of(name))):
-                made = f"{name}-{self._born.get(name, 0) + 1}"
-                self.create(name, self.placing(made), **self.parts.get(name, {}))
-            self._count(name)
         for _ in range(3):
-            self._stateful_sets.step(NOW + timedelta(seconds=self.clock()))
+            for each in self._controllers:
+                each.step(NOW + timedelta(seconds=self.clock()))
             for name, raw in self.cluster.pods.items():
-                is_new = not raw["spec"].get("nodeName") and POD_NAME in raw["metadata"]["labels"]
+                is_new = not raw["spec"].get("nodeName") and "app" in raw["metadata"]["labels"]
                 if is_new and (place := self.placing(name)):
                     self.bind(name, place)
 
@@ -210,9 +195,3 @@ class Homes:
 
     def alive(self) -> set[str]:
         return {name for name, raw in self.cluster.pods.items() if "deletionTimestamp" not in raw["metadata"]}
-
-    def _count(self, name: str) -> None:
-        pods = [raw for raw in self.cluster.pods.values() if raw["metadata"]["labels"].get("app") == name]
-        ready = sum(decode_for_return(raw_of(raw)).ready for raw in pods)
-        status = {"replicas": len(pods), "availableReplicas": ready, "readyReplicas": ready}
-        self.cluster.api.edit(REPLICA_SETS, name, {"status": {**status, "observedGeneration": 1}}, "shop")
