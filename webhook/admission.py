@@ -172,9 +172,11 @@ def allow(*, warnings: tuple[str, ...] = (), audit: Mapping[str, str] | None = N
     return Decision(True, warnings=warnings, audit=audit or {})
 
 
-def change(before: Object, after: Object, *, warnings: tuple[str, ...] = ()) -> Decision:
+def change(
+    before: Object, after: Object, *, warnings: tuple[str, ...] = (), audit: Mapping[str, str] | None = None
+) -> Decision:
     """Allow *before* as *after*; other fields stay."""
-    return Decision(True, warnings=warnings, patch=patch(before, after))
+    return Decision(True, warnings=warnings, audit=audit or {}, patch=patch(before, after))
 
 
 def deny(

@@ -6,7 +6,7 @@ The API server writes the annotations of a Binding to the pod together with the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -108,4 +108,4 @@ def _with_address(binding: ObjectMeta, address: str) -> Decision:
     """Empty if there is none: what a template or a backup gave the pod is another node's."""
     before = {"annotations": binding.annotations} if binding.annotations else {}  # else it may lack the field
     after = {"annotations": {**binding.annotations, NODE_ADDRESS: address}}
-    return replace(change({"metadata": before}, {"metadata": after}), audit={"address": address or "none"})
+    return change({"metadata": before}, {"metadata": after}, audit={"address": address or "none"})

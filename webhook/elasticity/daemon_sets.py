@@ -8,7 +8,6 @@ any other change of it would replace all pods.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -64,8 +63,8 @@ class DaemonSetWebhook:
             return allow(audit={"skipped": "to be injected beside the pods of super nodes"})
         if (affinity := affinity_to_set(spec, new.spec.tolerations)) is None:
             return allow(audit={"skipped": "not for super nodes"})
-        decision = change(_with(spec.get("affinity")), _with(affinity))
-        return replace(decision, audit={"kept-off-super-nodes": "a DaemonSet that tolerates them"})
+        audit = {"kept-off-super-nodes": "a DaemonSet that tolerates them"}
+        return change(_with(spec.get("affinity")), _with(affinity), audit=audit)
 
 
 def _left(why: str) -> Decision:

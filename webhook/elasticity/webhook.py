@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -193,8 +192,7 @@ def _changed(
         return allow(warnings=warnings, audit={"skipped": "it asks for no placement"})
     if reason and "gated" not in audit:
         audit["explained"] = reason
-    decision = change(_parts(before, annotations), _parts(after, explained), warnings=warnings)
-    return replace(decision, audit=audit)
+    return change(_parts(before, annotations), _parts(after, explained), warnings=warnings, audit=audit)
 
 
 def _parts(spec: Spec, annotations: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
@@ -114,5 +114,5 @@ def answer(annotations: Mapping[str, str], outcome: Promise | Outcome) -> Decisi
     PROMISES.labels(Outcome.PROMISED).inc()
     before = {"annotations": annotations} if annotations else {}  # else it may lack the field
     after = {"annotations": {**annotations, **outcome.annotations}}
-    decision = change({"metadata": before}, {"metadata": after})
-    return replace(decision, audit={"promised": ",".join(outcome.addresses)})
+    promised = {"promised": ",".join(outcome.addresses)}
+    return change({"metadata": before}, {"metadata": after}, audit=promised)
