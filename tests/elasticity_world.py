@@ -449,7 +449,3 @@ def misfit(super_nodes: SuperNodes, pod: Pod, *, bound: bool = True) -> str:
 
 def raw_of(pod: Mapping[str, Any]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(pod))
-
-
-def is_gated(raw: Mapping[str, Any]) -> bool:
-    return {"name": GATE} in raw.get("spec", {}).get("schedulingGates", [])

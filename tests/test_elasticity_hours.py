@@ -157,8 +157,8 @@ BORDER = 115.0
 END = "end at 2026-01-02T03:06:00Z"
 
 
-def world(*budgets: Budget, **others: Any) -> World:
-    limits = MaxSuperPods(budgets=budgets, **others)
+def world(*budgets: Budget) -> World:
+    limits = MaxSuperPods(budgets=budgets)
     return World(settings=ElasticitySettings(enabled=True, max_super_pods=limits))
 
 

@@ -18,7 +18,7 @@ from dev.fake_api import FakeAPI, Reply, Request, refusal
 from dev.lab.waiting import until
 from kube.errors import Backoff, Invalid
 from settings import ElasticitySettings
-from tests.elasticity_world import STUCK, is_gated, raw_pod
+from tests.elasticity_world import STUCK, raw_pod
 from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving
@@ -68,7 +68,8 @@ class Cluster:
         return {name: pod["metadata"]["annotations"] for name, pod in self.pods().items()}
 
     def gated(self) -> set[str]:
-        return {name for name, pod in self.pods().items() if is_gated(pod)}
+        gate = {"name": GATE}
+        return {name for name, pod in self.pods().items() if gate in pod["spec"].get("schedulingGates", [])}
 
     def open_all(self, patience: Patience = DEFAULTS) -> str:
         return open_all(self.api.client(), "drawbridge", patience, clock=self.clock, sleep=self.sleep)

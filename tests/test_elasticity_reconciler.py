@@ -20,7 +20,7 @@ from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, Killed, World, fleet, is_gated, node, sorted_out, super_node
+from tests.elasticity_world import AWAY, HOME, Killed, World, fleet, node, sorted_out, super_node
 from tests.tables import table
 
 
@@ -500,48 +500,32 @@ def test_a_pod_whose_toleration_others_take_back_is_allowed_on_super_nodes_once(
     assert len(world.cluster.writes) == 1
 
 
-# A takeover on a slow API server: it ends with the lease, and the next leader goes on from there
+# A takeover that ends with the lease: the next leader goes on from there
 
-SLOW = 2.0
-"""Seconds that the API server takes for each PATCH."""
 DEPLOYMENTS, EACH, N = 20, 10, 3
 
 
-class Slow(World):
-    """Each leader's calls are answered slowly, and it loses its lease after so many of them."""
-
-    def take_over_for(self, patches: int) -> int:
-        """How many calls it made."""
-        calls: list[float] = []
-
-        def before() -> None:
-            calls.append(self.clock())
-            self.clock.advance(SLOW)
-
-        def check() -> None:
-            if len(calls) >= patches:
-                raise LeadershipLost("another one may lead")
-
-        self._parts["check"] = check
-        self.take_over(before)
-        del self._parts["check"]
-        return len(calls)
-
-
-def slow(**parts: Any) -> Slow:
-    world = Slow(**parts)
+def deployments(**parts: Any) -> World:
+    world = World(**parts)
     for number in range(DEPLOYMENTS):
         world.create(EACH, key=f"web{number}", n=str(N))
     return world
 
 
-def gated(world: World) -> int:
-    return sum(is_gated(raw) for raw in world.cluster.pods.values())
+def take_over_for(world: World, calls: int) -> None:
+    """By a leader that loses its lease after so many."""
+    made: list[None] = []
+
+    def check() -> None:
+        if len(made) >= calls:
+            raise LeadershipLost("another one may lead")
+
+    world.take_over(lambda: made.append(None), check=check)
 
 
 def test_nothing_is_decided_of_a_workload_of_which_a_pod_is_not_fenced() -> None:
-    world = slow()
-    world.take_over_for(EACH + EACH // 2)
+    world = deployments()
+    take_over_for(world, EACH + EACH // 2)
     world.leader.may_lead = True
     world.leader.settle()
 
@@ -550,13 +534,13 @@ def test_nothing_is_decided_of_a_workload_of_which_a_pod_is_not_fenced() -> None
 
 
 def test_where_their_number_is_limited_nothing_is_decided_before_all_are_fenced() -> None:
-    world = slow(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=5)))
-    world.take_over_for(60)
+    world = deployments(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=5)))
+    take_over_for(world, 60)
     world.leader.may_lead = True
     world.leader.settle()
-    assert gated(world) == DEPLOYMENTS * EACH
+    assert len(world.cluster.names(lambda pod: pod.gated)) == DEPLOYMENTS * EACH
 
-    world.take_over_for(10_000)
+    world.take_over()
     world.leader.settle()
     assert len(world.cluster.names(lambda pod: counts(pod, {AWAY}))) == 5
 

@@ -43,10 +43,6 @@ def events(homes: Homes, reason: str) -> list[str]:
 LARGE = fleet(allocatable={"cpu": "40", "pods": "40"})
 
 
-def at_most(number: int) -> ElasticitySettings:
-    return ElasticitySettings(enabled=True, return_home=ReturnHome(enabled=True, max_at_once=number))
-
-
 def test_a_pod_returns_when_there_has_been_room_for_long_enough() -> None:
     homes = away("web-1")
 
@@ -59,10 +55,6 @@ def test_a_pod_returns_when_there_has_been_room_for_long_enough() -> None:
     [said] = events(homes, "ReturnsHome")
     assert f"from {AWAY}" in said
     assert HOME in said
-
-
-def asking(cpu: str, **parts: Any) -> dict[str, Any]:
-    return {"name": "app", "image": "app", "resources": {"requests": {"cpu": cpu}}, **parts}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +88,8 @@ def test_room_that_goes_again_is_waited_for_from_the_beginning() -> None:
 
 
 def test_workloads_return_at_the_configured_pace_and_as_many_at_once_as_configured() -> None:
-    homes = away("a-1", "b-1", "c-1", settings=at_most(2), nodes=LARGE)
+    two = ElasticitySettings(return_home=ReturnHome(enabled=True, max_at_once=2))
+    homes = away("a-1", "b-1", "c-1", settings=two, nodes=LARGE)
     homes.starts = lambda _: False
 
     homes.run(AFTER + LOOK)
@@ -400,7 +393,9 @@ def test_nothing_returns_while_many_pods_wait_for_a_node(queue: int) -> None:
 @table(
     "spec",
     {
-        "too large for any local node": {"containers": [asking("300")]},
+        "too large for any local node": {
+            "containers": [{"name": "app", "resources": {"requests": {"cpu": "300"}}}]
+        },
         "for other nodes": {"nodeSelector": {"gpu": "true"}},
     },
 )
