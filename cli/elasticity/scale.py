@@ -272,7 +272,7 @@ def _planned(
     index, places = PodIndex.of(known), Places(cluster.settings.max_super_pods, cluster.nodes.names)
     key = next((pod.key for pod in arriving), "")
     at = 0.0
-    eligibility = Eligibility(inventory.client, lambda: cluster.settings.excluded_namespaces, lambda: at)
+    eligibility = Eligibility(inventory.client, lambda: at)
     for _ in range(LOOKS):
         of_key = OfOneKey(index.of_key(key), {}, cluster, inventory.now())
         super_nodes = SuperNodes(of_key, index, eligibility, Quota(places, among(known), of_key.now))

@@ -120,9 +120,7 @@ class Elasticity:
         keys = self._keys = WorkQueue("elasticity", clock=clock.monotonic)
         self.reporter = Reporter(recorder, clock.now, self._new)
         self.reporter.report_left(oldest_first(sources.pods.gated()))
-        self._eligibility = Eligibility(
-            client, lambda: sources.settings().excluded_namespaces, clock.monotonic
-        )
+        self._eligibility = Eligibility(client, clock.monotonic)
         self._takeover = Takeover(
             sources.pods,
             identity(),

@@ -13,14 +13,7 @@ from msgspec import structs
 from api.elasticity import tolerates_super_nodes
 from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.pods import Pod, PodSpec
-from controllers.elasticity.rules import (
-    Claim,
-    are_settled,
-    needs,
-    passing,
-    reach,
-    violations,
-)
+from controllers.elasticity.rules import Claim, are_settled, needs, reach, violations
 from kube.client import Client, Resource
 from kube.errors import KubeError
 from kube.types import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -53,23 +46,19 @@ class Found:
 class Eligibility:
     """Safe to share between threads as long as one at a time asks of a pod; *clock* is monotonic."""
 
-    def __init__(
-        self, client: Client, excluded_namespaces: Callable[[], tuple[str, ...]], clock: Callable[[], float]
-    ) -> None:
-        self._client, self._excluded, self._clock = client, excluded_namespaces, clock
+    def __init__(self, client: Client, clock: Callable[[], float]) -> None:
+        self._client, self._clock = client, clock
         self._found: dict[str, Found] = {}
         self.by_uid = (self._found,)
 
     def violations(self, pod: Pod) -> tuple[str, ...] | None:
-        """None while its claims are to be looked up."""
+        """Of what lasts; None while its claims are to be looked up."""
         if (found := self._found.get(pod.metadata.uid)) is None:
             judged = request_of(pod)
             if needs(judged):
                 return None
             found = self._found[pod.metadata.uid] = Found(violations(judged, {}), self._clock(), math.inf)
-        if found.reasons is None or found.until <= self._clock():
-            return None
-        return (*passing(pod.metadata, self._excluded()), *found.reasons)
+        return found.reasons if found.until > self._clock() else None
 
     def reach(self, pod: Pod) -> tuple[Reach, ...]:
         """Of its volumes, once they were looked up."""

@@ -33,6 +33,7 @@ from controllers.elasticity.filters import (
 from controllers.elasticity.nodes import Gpus, WatchedNode, gpus_asked_for, tier_of, why_not_stray
 from controllers.elasticity.patches import Action, Kind, as_burst, as_is, as_sent
 from controllers.elasticity.pods import Pod, PodIndex, PodSpec, Unbound
+from controllers.elasticity.rules import passing
 from controllers.elasticity.snapshot import Snapshot
 from kube.types import amount, rfc3339
 from settings.elasticity import Budget, MaxSuperPods
@@ -185,12 +186,12 @@ class SuperNodes:
         if rules is None:
             self.to_look_up.append(pod)
             return None
-        if rules:
+        if rules := (*passing(pod.metadata, self._settings.excluded_namespaces), *rules):
             return Objections(rules)
         request, gpus = self._request(pod, bound=bound), self.gpus(pod)
         if misfit := self._misfit(request):
-            passing = (node.metadata.name for node in self._nodes.super if is_passing(request, node))
-            outage = min((self._outages.get(name, 0.0) for name in passing), default=None)
+            names = (node.metadata.name for node in self._nodes.super if is_passing(request, node))
+            outage = min((self._outages.get(name, 0.0) for name in names), default=None)
             asked_for = any(is_asked_for(request, node) for node in self._nodes.super)
             for_others = misfit != NONE_THERE and not asked_for
             return Objections(misfit=misfit, outage=outage, for_others=for_others)
