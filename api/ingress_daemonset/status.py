@@ -71,6 +71,14 @@ class Degraded(StrEnum):
     AS_DESIRED = "AsDesired"
 
 
+CONDITIONS: dict[type[StrEnum], str] = {
+    Available: "Available",
+    Progressing: "Progressing",
+    Degraded: "Degraded",
+}
+"""The types of conditions, by the enumerations of their reasons."""
+
+
 class Result(StrEnum):
     """How a rollout ended."""
 

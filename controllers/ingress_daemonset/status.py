@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from api.ingress_daemonset import FINALIZER
 from api.ingress_daemonset.status import (
+    CONDITIONS,
     LEAVING,
     Available,
     CanaryStatus,
@@ -465,7 +466,7 @@ def _listed(halting: Mapping[str, str]) -> str:
 def _condition(stored: Status, found: Reason, now: datetime) -> Condition:
     """Its time changes only with its status."""
     reason, message = found
-    kind, status = type(reason).__name__, str(reason not in UNTRUE)
+    kind, status = CONDITIONS[type(reason)], str(reason not in UNTRUE)
     old = stored.condition(kind)
     since = old.last_transition_time if old.status == status else None
     return Condition(kind, status, reason, message, since or now.replace(microsecond=0))
