@@ -445,3 +445,12 @@ def test_the_tags_of_orders_that_were_not_needed_after_all_do_not_add_up() -> No
     lab.leave("n4")
     lab.run(lab.is_clean, 120, "clean")
     assert lab.tag_values("aia-node-name") == set()
+
+
+def test_spares_that_lose_their_places_before_they_are_ordered_leave_no_tags() -> None:
+    lab = lab_with(idle=3)
+    lab.run(lambda: bool(lab.tag_values("aia-node-name")), 60, "tags")
+    lab.settings = SETTINGS
+    lab.run(lambda: lab.is_clean() and not lab.claims.claims, 60, "clean")
+
+    assert lab.tag_values("aia-node-name") == set()

@@ -72,7 +72,7 @@ from controllers.anycast_ip.planner import (
     refused_since,
     serves,
 )
-from controllers.anycast_ip.pool import has_place, in_line
+from controllers.anycast_ip.pool import has_place, in_line, without_place
 from controllers.anycast_ip.reporter import Reporter, StillThere, refusal
 from controllers.anycast_ip.snapshot import (
     GONE,
@@ -760,9 +760,11 @@ class Actions(_Parts):
 
     def _is_needed(self, tag: Tag, claim: Claim) -> bool:
         """Of two claims that go, the one with the greater uid deletes the tags that both have."""
-        others = [each for each in self._claims.having(tag) if each.uid != claim.uid]
-        stay = [each for each in others if self._nodes.get(each.uid) or (each.pooled and not each.releasing)]
-        return bool(stay) or any(each.uid > claim.uid for each in others)
+        pooled = self._claims.having(POOLED)
+        going = without_place(pooled, self._settings().pool, self._clocks.now())
+        staying = {each.uid for each in pooled} - going
+        others = {each.uid for each in self._claims.having(tag)} - {claim.uid}
+        return any(uid in staying or self._nodes.get(uid) or uid > claim.uid for uid in others)
 
     def _of_others(self, tags: Collection[Tag]) -> set[Tag]:
         """Of tags that cannot be deleted for long, those that only addresses of others carry."""
