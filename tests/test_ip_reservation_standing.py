@@ -587,6 +587,40 @@ def test_what_was_released_a_moment_after_its_pod_went_is_not_reserved_late(move
     assert world.reservations.held == (["10.0.0.2/32"] if moved else [])
 
 
+IN, OUT = ({"annotations": {RESERVE: choice}} for choice in ("true", "false"))
+LABEL = "statefulset.kubernetes.io/pod-name"
+UNLABELLED, LABELLED = {"labels": {LABEL: None}}, {"labels": {LABEL: "redis-0"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_kept"),
+    [
+        pytest.param([OUT, IN], True, id="opted out, and in again"),
+        pytest.param([OUT, IN, OUT], False, id="opted out in the end"),
+        pytest.param([UNLABELLED, LABELLED], True, id="without the label for a while"),
+        pytest.param([UNLABELLED], False, id="without the label in the end"),
+    ],
+)
+@pytest.mark.parametrize("seconds", [0.0, 30.0])
+def test_how_a_pod_is_selected_at_its_end_counts(
+    changes: Sequence[Raw], is_kept: bool, seconds: float
+) -> None:
+    """A pod of a lost node terminates for as long as its node is there."""
+    world = reserved_ahead()
+    world.api.put(STATEFUL_SETS, OWNER)
+    world.api.edit(PODS, "redis-0", TERMINATING, "redis")
+    world.run(30)
+    for change in changes:
+        world.api.edit(PODS, "redis-0", {"metadata": change}, "redis")
+        world.watch()
+        if seconds:
+            world.run(seconds)
+    world.api.remove(PODS, "redis-0", "redis")
+    world.run(30)
+
+    assert world.reservations.held == (["10.0.0.1/32"] if is_kept else [])
+
+
 KEEPS = {RESERVE_FINISHED: "true"}
 
 

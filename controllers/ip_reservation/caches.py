@@ -125,6 +125,11 @@ class Claims:
             if len(self._decided) > MOST_DECIDED:
                 del self._decided[next(iter(self._decided))]
 
+    def reconsider(self, uid: str) -> None:
+        """Its pod is selected otherwise than when this was decided, and is not gone."""
+        with self._lock:
+            self._decided.pop(uid, None)
+
     def decided(self, *, stays: bool) -> frozenset[str]:
         """Uids."""
         with self._lock:

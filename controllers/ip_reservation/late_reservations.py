@@ -19,6 +19,7 @@ from api.ip_reservation import (
     FINISHED,
     GONE,
     TERMINATING,
+    choice_of,
     ended_by_itself,
     kubelet_evicted,
     records_of,
@@ -152,8 +153,10 @@ class LateReconciler:
         # Of one that was not seen to finish, another pod may have the address for long.
         has_just_ended = old is not None and not old.finished and reserves_finished(annotations)
         with self._lock:
-            if old and new and old.metadata.annotations != new.metadata.annotations:
-                self._decided.discard(uid)  # one that was opted out when it began to go may be selected now
+            if old and new and not new.finished and _choices(old) != _choices(new):
+                # One that was opted out when it began to go may be selected now.
+                self._decided.discard(uid)
+                self.caches.claims.reconsider(uid)
             if new is not None and ended_by_itself(new) and not (has_just_ended or uid in self._departures):
                 self._decided.add(uid)
             if namespace and uid not in self._decided:
@@ -163,7 +166,7 @@ class LateReconciler:
         return ()
 
     def _note(self, pod: Pod, gone: bool, *, is_known: bool) -> Iterable[str]:
-        """Keep the first state: at its end a pod may have finished, and have no address."""
+        """Keep the first state, but for what selects it: at its end a pod may have finished, and have no address."""
         uid = pod.metadata.uid
         first, now = self._departures.get(uid), self.live.clock.now()
         if first is None and is_departure(pod, gone=gone):
@@ -173,7 +176,12 @@ class LateReconciler:
                 self._queue.add_after(TOGETHER, GATHER)
         if first is None:
             return ()
-        self._departures[uid] = dataclasses.replace(first, ended=now if gone else None)
+        kept = first.pod
+        if _choices(kept) != _choices(pod):
+            at = pod.metadata
+            chosen = replace(kept.metadata, labels=at.labels, annotations=at.annotations)
+            kept = replace(kept, metadata=chosen)
+        self._departures[uid] = dataclasses.replace(first, pod=kept, ended=now if gone else None)
         return () if uid in self._claimed else (uid,)
 
     def reconcile(self, key: str) -> float | None:
@@ -201,11 +209,12 @@ class LateReconciler:
             waited = self.live.clock.monotonic() - departure.since
             if departure.passes_admission and waited < CATCH_UP:
                 return CATCH_UP - waited
+        is_excused = is_standing and (
+            not records or (departure.is_known and self._goes_with_owner(departure))
+        )
         if missing:
             self._reserve_late(departure, missing)
-        elif is_standing and (not records or (departure.is_known and self._goes_with_owner(departure))):
-            self.caches.claims.decide(uid, stays=False)
-        self._forget(uid)
+        self._settle(departure, is_excused=is_excused)
         return None
 
     def _wanted(self, departure: Departure) -> Sequence[Record]:
@@ -242,10 +251,23 @@ class LateReconciler:
             return False
         return self.live.is_owner_deleted(pod.metadata.namespace, owner, departure.since)
 
-    def _forget(self, uid: str) -> None:
+    def _settle(self, departure: Departure, *, is_excused: bool) -> None:
+        """Unless it was selected or opted out meanwhile, and is looked at again for that."""
+        uid = departure.pod.metadata.uid
         with self._lock:
-            if not self._departures.pop(uid).ended:
+            latest = self._departures.get(uid)
+            if latest is None or _choices(latest.pod) != _choices(departure.pod):
+                return
+            del self._departures[uid]
+            if is_excused:
+                self.caches.claims.decide(uid, stays=False)
+            if not latest.ended:
                 self._decided.add(uid)
+
+
+def _choices(pod: Pod) -> tuple[Mapping[str, str], str]:
+    """By which it is selected, or opted out."""
+    return pod.metadata.labels, choice_of(pod.metadata.annotations)
 
 
 def taken_out(old: IPReservation, new: IPReservation | None) -> Sequence[Record]:
