@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -19,8 +19,11 @@ from dev.simulator import helm, objects, policies
 from dev.simulator.core.kernel import Kernel
 from dev.simulator.histories import HISTORIES
 from dev.simulator.models import calico
+from dev.simulator.product import Network
 from dev.simulator.scenario import FEATURES, HARD_BUSY, HARD_COUNT, drawn
 from dev.simulator.terminals import Terminals, called
+from kube.client import Client
+from kube.errors import KubeError
 from kube.resources import NODES
 from kube.types import rfc3339
 from tests.factories import NOW
@@ -92,6 +95,27 @@ def test_each_of_two_people_reads_what_their_own_command_prints(monkeypatch: pyt
         kernel.spawn(work, "person")
     kernel.run(10)
     assert read == {each: (0, f"{each} begins\n{each} ends\n") for each in (2.0, 3.0)}
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_late_write_is_lost_with_the_api_servers(stops: bool) -> None:
+    """https://kubernetes.io/docs/tasks/administer-cluster/configure-upgrade-etcd/#restoring-an-etcd-cluster"""
+    kernel, api = Kernel(), FakeAPI(*DEFAULT_KINDS)
+    network = Network(api, kernel, kernel.dice)
+    network.delay(until=1.0, share=1.0, latest=5.0)
+    client = Client(network.connection("drawbridge-controllers", "drawbridge-controllers-0"))
+
+    def write() -> None:
+        with suppress(KubeError):
+            client.create(NODES, {"metadata": {"name": "node-1"}}, timeout=1.0)
+
+    kernel.spawn(write, "leader")
+    kernel.run(1.0)
+    assert not api.find(NODES, "node-1")
+    if stops:
+        network.restart()
+    kernel.run(30.0)
+    assert bool(api.find(NODES, "node-1")) is not stops
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def restore_etcd(world: World, dice: Random) -> str:
 
 def restored(world: World, seconds: float, dice: Random) -> bool:
     """Machines without a Node register again when a person starts their kubelets; Calico's allocations stay, so
-    its blocks say them."""
+    its blocks say them. All API servers are stopped meanwhile, as Kubernetes demands."""
     snapshot = world.api.snapshot()
     world.kernel.sleep(seconds)
     world.note("etcd", f"restored as it was {seconds:.0f} s ago")
@@ -129,6 +129,7 @@ def restored(world: World, seconds: float, dice: Random) -> bool:
     world.promise(helm.switched_off(values))
     world.outside.lease_taken()
     world.outside.disturb("etcd", *names_of(world))
+    world.network.restart()
     world.api.restore(snapshot)
     world.calico.show_blocks()
     for replica in world.product.controllers:

@@ -89,6 +89,7 @@ class Network:
         """By kind: until when, and on which share of the requests, or for how many seconds at most."""
         self._hanging, self._hangs_for = ("", "", 0.0), math.inf
         self._late = NEVER
+        self._restarts = 0
         self._last_writes: dict[str, int] = {}
         self.on_last_write: Callable[[Process], None] = lambda _: None
         """Called with the process that made it: nothing that it would do next is done."""
@@ -115,6 +116,10 @@ class Network:
     def delay(self, until: float, share: float, latest: float, earliest: float = 0.0) -> None:
         """So many writes of ours are carried out so long after their client gave up, or died."""
         self._troubles["late"], self._late = (until, share), (earliest, latest)
+
+    def restart(self) -> None:
+        """Of the API servers, as for a restore of etcd: what is on its way to them is lost."""
+        self._restarts += 1
 
     def end_after(self, replica: str, writes: int) -> None:
         """Its process dies right after so many of its writes, to the API server or to the cloud, were carried out."""
@@ -163,8 +168,13 @@ class Network:
                 if self._hangs_for >= left:
                     raise TimeoutError("timed out")
             if trouble == "late":
-                after = timeout + self._dice.uniform(*self._late)
-                kernel.spawn(lambda: self._api.handle(call), "late write", kernel.system, after=after)
+                after, restarts = timeout + self._dice.uniform(*self._late), self._restarts
+
+                def arrive() -> None:
+                    if restarts == self._restarts:
+                        self._api.handle(call)
+
+                kernel.spawn(arrive, "late write", kernel.system, after=after)
                 kernel.sleep(timeout)
                 raise TimeoutError("timed out")
             if trouble == "lost":
