@@ -135,6 +135,11 @@ def a_deployment(place: Place) -> Iterator[Any]:
         items.sort(key=lambda each: int(each["metadata"]["annotations"]["deployment.kubernetes.io/revision"]))
         return [[each["spec"]["replicas"], *counts(each, "replicas", "availableReplicas")] for each in items]
 
+    def says(replicas: int) -> bool:
+        """The Deployment, as its ReplicaSets do: its status follows theirs."""
+        found = [sum(numbers) for numbers in zip(*(each[1:] for each in sizes()), strict=True)]
+        return found == counts(deployment(), "replicas", "availableReplicas") and found[0] == replicas
+
     def seen() -> Any:
         names = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas")
         raw = deployment()
@@ -151,11 +156,11 @@ def a_deployment(place: Place) -> Iterator[Any]:
 
     patch({"replicas": 10})
     place.until(lambda: sum(each[2] for each in sizes()) == 7, "the pods of the old one")
-    place.until(lambda: deployment()["status"]["replicas"] == 11, "the status")
+    place.until(lambda: says(11), "the status")
     yield "scaled in mid-rollout", seen()[1:]
 
     patch({"replicas": 3, "paused": True})
-    place.until(lambda: deployment()["status"]["replicas"] == 4, "the status")
+    place.until(lambda: says(4), "the status")
     yield "scaled in while paused", seen()
 
     patch({"paused": False, "template": {"spec": {"nodeSelector": {ONLY: place.namespace}}}})
