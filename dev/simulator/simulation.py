@@ -90,8 +90,7 @@ def until_deadline(world: World) -> float:
     specs = [
         each["spec"]
         for each in world.api.peek(INGRESS_DAEMONSETS)
-        if condition(each, "Progressing").get("reason") in ("RollingOut", "WaitingForNodes")
-        and each["status"]["desiredNodes"]
+        if (each.get("status") or {}).get("desiredNodes") and (is_rolling_out(each) or is_any_on_trial(each))
     ]
     return max(
         (
@@ -100,6 +99,16 @@ def until_deadline(world: World) -> float:
         ),
         default=0,
     )
+
+
+def is_rolling_out(resource: Raw) -> bool:
+    return condition(resource, "Progressing").get("reason") in ("RollingOut", "WaitingForNodes")
+
+
+def is_any_on_trial(resource: Raw) -> bool:
+    """Whether a node that has failed is well, and its failure is soon forgotten, also in a paused rollout."""
+    failures = resource["status"].get("failures") or {}
+    return any("wellSince" in each for each in (failures.get("nodes") or {}).values())
 
 
 def graces(spec: Raw) -> float:
