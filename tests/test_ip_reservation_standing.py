@@ -621,6 +621,28 @@ def test_how_a_pod_is_selected_at_its_end_counts(
     assert world.reservations.held == (["10.0.0.1/32"] if is_kept else [])
 
 
+def test_a_pod_that_is_opted_out_while_its_owner_is_read_is_looked_at_again() -> None:
+    world = reserved_ahead()
+    world.api.put(STATEFUL_SETS, OWNER)
+    world.api.edit(PODS, "redis-0", TERMINATING, "redis")
+    reads = list[str]()
+
+    def opt_out(call: Request) -> Reply | None:
+        if "/statefulsets/" in call.path and not reads:
+            reads.append(call.path)
+            world.api.edit(PODS, "redis-0", {"metadata": OUT}, "redis")
+            world.watch()
+        return None
+
+    world.api.fault = opt_out
+    world.run(30)
+    world.api.remove(PODS, "redis-0", "redis")
+    world.run(30)
+
+    assert reads
+    assert world.reservations.held == []
+
+
 KEEPS = {RESERVE_FINISHED: "true"}
 
 

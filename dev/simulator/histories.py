@@ -1106,6 +1106,21 @@ def joins_a_paused_rollout(world: World) -> Iterator[float]:
     yield 200.0
 
 
+@history("ingress_daemonset", nodes=4, lasts=200.0)
+def back_in_a_paused_rollout(world: World) -> Iterator[float]:
+    """While a rollout is paused, the failure of a node that has come back late is forgotten in time, as documented."""
+    yield 60.0
+    give_template(world, "proxy:2")
+    while not (updated := [each for each in edge_pods(world) if image(each) == "proxy:2"]):
+        yield 1.0
+    edge_spec(world, paused=True)
+    yield 60.0
+    name = updated[0]["spec"]["nodeName"]
+    world.kubernetes.kubelets.reboot(name, world.now(), 200.0)
+    excuse(world, [name], 200.0)
+    yield 60.0
+
+
 @history("ingress_daemonset", nodes=4, lasts=600.0, values={"ingressDaemonSet": {"clb": BALANCED}})
 def leaves_while_weights_are_refused(world: World) -> Iterator[float]:
     """The pods of a node that leaves stay until its weight is 0, and it has no weight until they are back."""
@@ -1486,6 +1501,21 @@ def short_lived(world: World) -> Iterator[float]:
         broken(
             world, ENDED_BY_ITSELF, f"{sorted(left)} are reserved of pods whose namespace does not ask for it"
         )
+
+
+@history("ip_reservation", nodes=3, values=AHEAD)
+def opted_out_while_it_terminates(world: World) -> Iterator[float]:
+    """A pod that is opted out, and in again, while it terminates on a node that is silent loses no address."""
+    yield 20.0
+    pod = world.api.get(PODS, "redis-0", objects.SHOP)
+    world.kubernetes.kubelets.silence(pod["spec"]["nodeName"], world.now())
+    delete_pods(world, "redis-0")
+    for choice in ("false", "true"):
+        yield 20.0
+        world.patch(PODS, "redis-0", {"metadata": {"annotations": {RESERVE: choice}}})
+    yield 20.0
+    world.kubernetes.kubelets.recover(pod["spec"]["nodeName"], world.now())
+    yield 60.0
 
 
 @history("ip_reservation", nodes=3, values=AHEAD)
