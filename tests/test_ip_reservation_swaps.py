@@ -174,6 +174,16 @@ def test_a_record_that_moves_to_another_segment_stays_a_reservation() -> None:
     assert swapped("reserved") == before + 1
 
 
+def test_nothing_is_reported_for_a_record_that_an_operator_released_after_it_had_moved() -> None:
+    """As each one does that was made ahead, to outlast the webhook configuration."""
+    world = World(ahead := segment(gone(ended=None)), moved := segment(gone(), name="moved", release=ADDRESS))
+    world.addresses.observe(pod(), None)
+    world.change(ahead, None)
+    world.change(moved, None)
+
+    assert world.comes(OTHER) == []
+
+
 def test_a_late_reservation_finds_the_pod_that_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its address: there may be many of either."""
     world = World()

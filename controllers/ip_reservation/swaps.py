@@ -85,8 +85,11 @@ class SwapReconciler:
     def observe_segment(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
         """Remember what is taken out, unless an operator wants it; late reservations may come after the swap."""
         if old is not None and old.ours:
-            by_hand = old.to_be_released.values()
-            self._remember(record for record in taken_out(old, new) if record.cidr not in by_hand)
+            by_hand, taken = old.to_be_released.values(), taken_out(old, new)
+            for record in taken:
+                if record.cidr in by_hand:  # also of another segment, which it was moved from
+                    self._taken_out.pop(record.cidr, None)
+            self._remember(record for record in taken if record.cidr not in by_hand)
         if new is None or not new.ours:
             return ()
         before = {*old.keys} if old is not None else set()
