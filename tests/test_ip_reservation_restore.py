@@ -122,6 +122,46 @@ def test_what_is_reserved_of_a_segment_that_changes_when(
     assert bool(world.recorder.reasons) is not bool(elsewhere)
 
 
+@pytest.mark.parametrize("first", ["compacted", "drawbridge-a"])
+def test_a_copy_that_the_leader_drops_is_reserved_again_when_the_one_that_was_to_stay_is_deleted(
+    first: str,
+) -> None:
+    """As by `kubectl delete --all`, in any order, while small segments are compacted."""
+    world = ip_reservation_world.World(segment(HELD), segment(HELD, name="compacted", level=1))
+    stored = dict(world.reservations.objects)
+
+    def deleted(name: str) -> None:
+        world.reservations.objects.pop(name, None)
+        world.enqueue(*world.restore.observe(stored[name], None))
+        world.settle(world.restore)
+
+    def meanwhile(verb: str, name: str) -> None:
+        if (verb, name) == ("delete", "drawbridge-a"):
+            world.reservations.before = lambda verb, name: None
+            deleted(first)
+
+    world.reservations.before = meanwhile
+    world.releasing().reconcile("segments")
+    for name in stored.keys() - {first}:
+        deleted(name)
+
+    assert list(world.reservations.records) == [HELD]
+
+
+def test_what_the_leader_releases_from_all_of_its_copies_is_not_reserved_again() -> None:
+    over = replace(OVER, uid="d")
+    world = ip_reservation_world.World(segment(over), segment(over, name="compacted", level=1))
+    stored = dict(world.reservations.objects)
+
+    world.releasing().reconcile("segments")
+    world.settings = world.settings.model_copy(update={"duration": 36000.0})
+    for each in stored.values():
+        world.enqueue(*world.restore.observe(each, None))
+    world.settle(world.restore)
+
+    assert world.reservations.held == []
+
+
 def test_what_stays_is_not_taken_out() -> None:
     assert taken_out(segment(TERMINATING), segment(TERMINATING, LATER)) == []
 

@@ -293,6 +293,7 @@ class RestoreReconciler:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._own: dict[tuple[str, str], float] = {}
+        self._released: dict[str, float] = {}
         self._taken: dict[str, dict[str, Record]] = {}
 
     def controller(self) -> Controller:
@@ -301,12 +302,15 @@ class RestoreReconciler:
             "ip_reservation_restore", self.reconcile, watch, workers=RESTORE_WORKERS, rate=PAUSES
         )
 
-    def note_own(self, name: str, records: Iterable[Record]) -> None:
-        """Expect that the leader takes *records* out of segment *name*."""
-        now = self.clock.monotonic()
+    def note_own(self, name: str, released: Iterable[Record], copies: Iterable[Record] = ()) -> None:
+        """Expect that the leader takes records out of segment *name*: what is *released*, and needless *copies*."""
+        now, keys = self.clock.monotonic(), [record.key for record in released]
+        own = (*keys, *(record.key for record in copies))
         with self._lock:
             fresh = {key: at for key, at in self._own.items() if now - at < REMEMBERED}
-            self._own = fresh | {(name, record.key): now for record in records}
+            self._own = fresh | {(name, key): now for key in own}
+            recent = {key: at for key, at in self._released.items() if now - at < REMEMBERED}
+            self._released = recent | dict.fromkeys(keys, now)
 
     def observe(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
         """The name of a segment to reconcile after this change."""
@@ -314,12 +318,15 @@ class RestoreReconciler:
             return ()
         name = old.metadata.name
         with self._lock:
-            taken = {
-                record.key: record for record in taken_out(old, new) if (name, record.key) not in self._own
-            }
+            taken = {record.key: record for record in taken_out(old, new) if not self._is_own(name, record)}
             if taken:
                 self._taken.setdefault(name, {}).update(taken)
         return (name,) if taken else ()
+
+    def _is_own(self, name: str, record: Record) -> bool:
+        """Not of a copy for which another one was to stay that another client took out meanwhile."""
+        stays = record.key in self._released or self.caches.is_reserved(record)
+        return (name, record.key) in self._own and stays
 
     def taken(self, name: str) -> Mapping[str, Record]:
         """What other clients took out, by key."""

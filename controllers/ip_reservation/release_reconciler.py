@@ -51,7 +51,7 @@ class ReleaseReconciler:
 
     reader: SnapshotReader
     reservations: Reservations
-    note_own: Callable[[str, Iterable[Record]], None]
+    note_own: Callable[[str, Iterable[Record], Iterable[Record]], None]
     settings: Callable[[], IPReservationSettings]
     reporter: Reporter
 
@@ -131,9 +131,11 @@ class ReleaseReconciler:
         return True
 
     def _write(self, change: Change) -> None:
-        name, kept = change.segment.metadata.name, {record.key for record in change.kept}
+        name, released = change.segment.metadata.name, [record for record, _ in change.released]
+        stays = {record.key for record in (*change.kept, *released)}
+        copies = [record for record in change.segment.records if record.key not in stays]
         # Before the write: the watch may deliver it before its answer is here.
-        self.note_own(name, (record for record in change.segment.records if record.key not in kept))
+        self.note_own(name, released, copies)
         try:
             if change.delete:
                 self.reservations.delete(change.segment)
