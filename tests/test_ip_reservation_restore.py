@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 import pytest
 from msgspec.structs import replace
 
+from api.standing import STANDING
 from calico.ledger import round_trip
 from calico.segment import ENTRIES, RECORDS, IPReservation, NotReserved, Record
 from controllers.ip_reservation.late_reservations import REMEMBERED, taken_out
 from tests import ip_reservation_world
-from tests.factories import NOW, ago, numbered, record, segment
+from tests.factories import NOW, ago, numbered, pod, record, segment
 from tests.metrics import sample
 
 TERMINATING = record()
@@ -160,6 +162,25 @@ def test_what_the_leader_releases_from_all_of_its_copies_is_not_reserved_again()
     world.settle(world.restore)
 
     assert world.reservations.held == []
+
+
+@pytest.mark.parametrize(
+    ("has", "ended", "expected"),
+    [
+        pytest.param("10.0.0.1", None, [], id="that its pod has: it is reserved ahead again"),
+        pytest.param("10.0.0.9", None, ["10.0.0.1/32"], id="that its pod has left"),
+        pytest.param("10.0.0.9", ago(minutes=5), ["10.0.0.1/32"], id="that its pod left before"),
+        pytest.param("10.0.0.1", ago(minutes=5), ["10.0.0.1/32"], id="that Calico has released"),
+    ],
+)
+def test_of_an_address_that_was_reserved_ahead(
+    has: str, ended: datetime | None, expected: Sequence[str]
+) -> None:
+    world = ip_reservation_world.World(pods=[pod(ip=has)])
+    world.enqueue(*world.restore.observe(segment(record(reason=STANDING, ended=ended)), None))
+    world.settle(world.restore)
+
+    assert world.reservations.held == expected
 
 
 def test_what_stays_is_not_taken_out() -> None:

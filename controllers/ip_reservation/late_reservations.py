@@ -32,7 +32,7 @@ from calico.segment import IPReservation, Record, pages
 from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import LOOK_UPS, PAUSES, LiveReader, RoundRobin
-from controllers.ip_reservation.release_planner import Life, is_over, life_of
+from controllers.ip_reservation.release_planner import Life, has_left, is_ahead, is_over, life_of
 from controllers.ip_reservation.reporter import Reporter
 from controllers.workqueue import WorkQueue
 from kube.errors import KubeError
@@ -350,4 +350,6 @@ class RestoreReconciler:
                 self._taken[name] = left
 
     def _is_ahead(self, record: Record) -> bool:
-        return record.reason == STANDING and life_of(self.caches.pod(record.uid)) is Life.RUNNING
+        pod = self.caches.pod(record.uid)
+        lives = pod is not None and life_of(pod) is Life.RUNNING and not has_left(record, pod)
+        return lives and is_ahead(record)
