@@ -17,6 +17,7 @@ from api.standing import RESERVED, STANDING, epoch_in, expression_of, mark_of, w
 from calico.pools import Pool, pools_of
 from calico.segment import RELEASE, IPReservation, Record
 from cli.explain.matching import evaluate
+from controllers.ip_reservation import standing
 from controllers.ip_reservation.caches import decode_pod
 from controllers.ip_reservation.calls import LOOK_UPS
 from controllers.ip_reservation.late_reservations import GATHER, TOGETHER
@@ -839,6 +840,37 @@ def test_what_a_former_leader_reserved_for_a_pod_without_a_mark_is_relied_on_aft
 
     assert not world.asks()
     assert calls[:2] == ["confirm", "create"]
+
+
+@pytest.mark.parametrize("verb", ["create", "confirm"])
+def test_what_the_first_write_of_many_has_is_not_given_back_before_the_last_one_is_answered(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow API server takes longer for all of them than a reservation stays that is not relied on."""
+    monkeypatch.setattr(standing, "pages", lambda records: ([each] for each in records))
+    world, names, writes = World(giveBackAfter="2m"), ("redis-0", "redis-1"), list[str]()
+    for number, name in enumerate(names, 1):
+        world.put_pod(raw_pod(name, ip=f"10.0.0.{number}"))
+    if verb == "confirm":
+        world.run()
+        for name in names:
+            world.api.edit(PODS, name, {"metadata": {"annotations": {RESERVED: None}}}, "redis")
+        world.lead()
+
+    def before(found: str, name: str) -> None:
+        writes.extend([name] * (found == verb))
+        if (found, len(writes)) == (verb, 2):
+            for _ in range(3):
+                world.watch()
+                world.release.reconcile("")
+                world.advance(seconds=PERIOD)
+
+    world.reservations.before = before
+    world.run()
+
+    assert len(writes) >= 2
+    assert [world.asks(name) for name in names] == [False, False]
+    assert world.reservations.held == ["10.0.0.1/32", "10.0.0.2/32"]
 
 
 # Pods that go at that moment.

@@ -378,7 +378,9 @@ class StandingReconciler:
                 with suppress(*expected):
                     made = self._reservations.write(segment, records, term=self._term, timeout=TIMEOUT)
                     confirmed |= made.keys
-        self._claim(self._candidates, confirmed, owner)
+        # A pass may have given back what was confirmed first.
+        there = (key for key in confirmed if self._caches.segments.by_index("keys", key))
+        self._claim(self._candidates, frozenset(there), owner)
         self._confirmed = adoptions
 
     def _records(self, uids: Iterable[str], settings: IPReservationSettings) -> Iterator[Record]:
@@ -396,7 +398,8 @@ class StandingReconciler:
                 log.warning("standing reservations not written", error=str(error))
                 break
             reserved |= made.keys
-        self._claim(uids, reserved, owner)
+            # At once: a pass gives back what is not claimed for long, and all pages may take longer than that.
+            self._claim(dict.fromkeys(record.uid for record in page), reserved, owner)
 
     def _claim(self, uids: Iterable[str], reserved: Keys, owner: OwnerReference) -> None:
         found = {uid: self._candidates[uid] for uid in uids}
