@@ -38,7 +38,7 @@ from controllers.ip_reservation.standing import (
 )
 from dev.fake_api import Reply, refusal
 from dev.fake_api.calls import Request
-from kube.errors import Conflict
+from kube.errors import Conflict, KubeError
 from kube.resources import PODS, STATEFUL_SETS, VALIDATING_WEBHOOKS
 from kube.types import OwnerReference, Pod, key_of
 from settings import IPReservationSettings
@@ -973,6 +973,33 @@ def test_switched_off_the_condition_goes_first_and_reservations_once_no_api_serv
     assert world.reservations.held == ["10.0.0.1/32"]
 
     world.run(30)
+    assert world.reservations.held == []
+
+
+def test_marks_that_cannot_be_made_void_are_relied_on_only_while_their_pods_live() -> None:
+    """As where a policy lets no client edit webhook configurations: no controller of marks runs any more."""
+    world = reserved_ahead()
+    off = world.settings.standing.model_copy(update={"enabled": False})
+    world.settings = world.settings.model_copy(update={"standing": off})
+    world.lead()
+    world.standing.observe = lambda old, new: ()  # type: ignore[method-assign]
+    world.standing.reconcile = lambda key: 0.0  # type: ignore[method-assign]
+    world.marks.reconcile = lambda key: None  # type: ignore[method-assign]
+    reconcile = world.epochs.reconcile
+
+    def refused(key: str) -> float:
+        with suppress(KubeError):
+            reconcile(key)
+        return PERIOD
+
+    world.epochs.reconcile = refused  # type: ignore[method-assign]
+    world.api.fault = lambda call: refusal(403, "Forbidden", "no") if call.method == "PUT" else None
+    world.run(30)
+    assert not world.asks()
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+    world.api.remove(PODS, "redis-0", "redis")
+    world.run(2500)
     assert world.reservations.held == []
 
 

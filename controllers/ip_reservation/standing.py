@@ -94,11 +94,16 @@ class EpochReconciler:
         watch = Watch(self.caches.pods, self.observe)
         return Controller(self._queue, self.reconcile, watch, first=[EPOCH])
 
-    def observe(self, _old: Pod | None, new: Pod | None) -> Iterable[str]:
-        """Its reservations are relied on, also when another leader wrote the mark."""
-        claims = self.caches.claims
+    def observe(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        """Its reservations are relied on, also when another leader wrote the mark.
+
+        While standing reservations are off, no other controller sees its end; its mark may still be in force.
+        """
+        claims, pod = self.caches.claims, new or old
         if new and not new.finished and claims.has_mark_in_force(new):
             claims.found_marked(new.metadata.uid, keys_of(new))
+        elif pod and (pod.finished or new is None) and not self._is_enabled():
+            claims.ended(pod.metadata.uid)
         return ()
 
     def reconcile(self, _key: str) -> float:
