@@ -151,7 +151,7 @@ def to_trust(
     """
     seen = {each for bundle in bundles for each in certificates_in(bundle)}
     known = {each for each in seen if is_authority(each, rules.authority_name)} | {*held.authorities}
-    lasting = [each for each in known if now < each.not_valid_after_utc + rules.overlap]
+    lasting = [each for each in known if now - rules.overlap < each.not_valid_after_utc]
 
     def newest_first(each: x509.Certificate) -> tuple[bool, float, bytes]:
         return each != held.signer, -each.not_valid_after_utc.timestamp(), pem_of([each])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -29,6 +29,8 @@ from tests.certificates import NAME, NOW, RULES, SECOND, authority, bundle, held
 A, B, FOREIGN = authority(), authority(RULES.ca_validity + 30 * SECOND), authority(name="another CA")
 ENDED = authority(-RULES.overlap)
 JUST_ENDED = authority(-RULES.overlap + SECOND)
+ENDLESS = authority(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - NOW, "of an issuer")
+"""As RFC 5280 writes an end that is not known."""
 LEAF_A, LEAF_B = leaf(A[1]), leaf(B[1])
 GOOD = held(A, leaf=LEAF_A)
 LASTING = held(A, leaf=leaf(A[1], RULES.ca_validity))
@@ -39,6 +41,7 @@ NO, LONG = timedelta(0), RULES.overlap
 def step(state: Held, *bundles: bytes, trusted_for: timedelta = NO, later: int = 0) -> str:
     """What is done, and with which authorities, in short."""
     names = {A[0]: "A", B[0]: "B", FOREIGN[0]: "foreign", JUST_ENDED[0]: "just ended", ENDED[0]: "ended"}
+    names[ENDLESS[0]] = "endless"
     match plan(state, bundles, trusted_for, RULES, NOW + later * SECOND):
         case NewAuthority(others=others):
             return " ".join(["new authority beside", *(names[each] for each in others)])
@@ -82,6 +85,7 @@ STEPS: dict[str, tuple[str, Held, list[bytes], dict[str, Any]]] = {
     "one that a bundle alone has": ("inject B A", held(B, leaf=LEAF_B), [bundle(B), bundle(A)], {}),
     "the old one stays": ("nothing", held(B, A, leaf=LEAF_B), [bundle(B, A)], {}),
     "for clocks that are behind": ("inject B just ended", held(B, leaf=LEAF_B), [bundle(JUST_ENDED)], {}),
+    "one without an end": ("inject A endless", held(A, ENDLESS, leaf=LEAF_A), [bundle(ENDLESS)], {}),
     "until it has ended": ("inject B", held(B, ENDED, leaf=LEAF_B), [bundle(B, ENDED)], {}),
 }
 
