@@ -82,7 +82,10 @@ def health(check: Check) -> Response:
 
 def metrics(request: Request, registry: CollectorRegistry = REGISTRY) -> Response:
     """All, or those that the query names, in the format that the client prefers."""
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    try:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    except TypeError:  # of a version that has other parts than numbers
+        encode, content_type = choose_encoder("")
     names = parse_qs(request.query).get("name[]")
     body = encode(registry.restricted_registry(names) if names else registry)
     if "gzip" not in request.headers.get("accept-encoding", ""):

@@ -201,6 +201,17 @@ def test_metrics_come_in_the_format_and_encoding_that_the_scraper_asks_for(
         assert (b"first_total" in body, b"second_total 0.0" in body) == (False, True)
 
 
+@pytest.mark.parametrize("accept", ["text/plain; version=x", "application/openmetrics-text; version=1.x"])
+def test_a_format_of_a_version_that_is_no_number_is_the_usual_one(
+    registry: CollectorRegistry, accept: str
+) -> None:
+    with closing(serve_metrics("127.0.0.1:0", registry)) as server:
+        headers, body = scraped(server, "/metrics", Accept=accept)
+
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert b"first_total 0.0" in body
+
+
 class Slow:
     """What a server asks for its answer, which waits until it may go on."""
 
