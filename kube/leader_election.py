@@ -183,8 +183,8 @@ class LeaderElector:
 
     def _left(self) -> float:
         """Seconds for a call that must end while this process leads."""
-        self.check()
         left = self._valid_until - self._clock()
+        self.check()  # afterwards, so that some is left
         # One hung call must not end the leadership.
         return min(CALL_TIMEOUT, self._times.renew_deadline / 2, left)
 

@@ -299,6 +299,16 @@ def test_a_process_that_was_stopped_for_a_while_does_nothing_when_it_wakes_up() 
         assert not me.lease.is_leader
 
 
+def test_a_process_that_is_stopped_just_before_a_renewal_is_sent_finds_its_leadership_lost() -> None:
+    with leading(times(6.0, 5.0, 4.0)) as (_, _, me):
+        jumps = iter([0.0])  # for the check that precedes the call; then it is too late
+        me.lease._clock = lambda: time.monotonic() + next(jumps, 60.0)
+        with pytest.raises(LeadershipLost):
+            me.lease.annotate({})
+        me.stop.set()
+        assert isinstance(me.ended(), LeadershipLost | None)
+
+
 def test_leadership_that_one_thread_has_seen_lost_is_renewed_for_none() -> None:
     with leading(times(6.0, 5.0, 0.5)) as (_, _, me):
         me.jump = 60.0
