@@ -41,6 +41,31 @@ def test_every_value_that_is_named_exists(page: Path) -> None:
         assert facts.takes(name) or name in facts.SETTINGS, name
 
 
+INSTALLED = [
+    each
+    for file in sorted((ROOT / "deploy").rglob("*.yaml"))
+    for each in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader)
+    if each and "kind" in each
+]
+LABELLED = {
+    each["kind"].lower()
+    for each in INSTALLED
+    if "app.kubernetes.io/name" in each.get("metadata", {}).get("labels", {})
+}
+BY_RELEASE = re.compile(
+    r"kubectl [^\n`]*?\b(?:get|delete) (\S+) [^\n`]*-l app\.kubernetes\.io/(?:name|instance)="
+)
+
+
+def test_what_is_selected_by_the_labels_of_a_release_has_them() -> None:
+    """What the programs create has others, or none."""
+    found = {kinds for page in PAGES for kinds in BY_RELEASE.findall(page.read_text())}
+    selected = {kind.removesuffix("s") for kinds in found for kind in kinds.split(",")}
+
+    assert "validatingwebhookconfiguration" in selected
+    assert selected <= LABELLED
+
+
 QUOTED = [
     *(row[0] for row in table(TROUBLE, "Troubleshooting") if row[0].startswith("Drawbridge: ")),
     *terms(ROOT / "docs" / "reference" / "ingressdaemonset.md", "When it waits"),
