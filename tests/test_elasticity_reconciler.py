@@ -93,6 +93,27 @@ def test_a_pod_that_is_gone_is_not_written_to_again_until_the_watch_says_so() ->
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("taking_over", [False, True])
+def test_a_pod_that_its_owner_lets_go_while_it_is_written_to_is_placed(taking_over: bool) -> None:
+    world = World()
+    (name,) = world.create(1)
+    left = [{"metadata": {"ownerReferences": []}}]
+
+    def let_go() -> None:
+        if left:
+            world.cluster.edit(name, left.pop())
+
+    if taking_over:
+        world.take_over(let_go)
+    else:
+        world.leader.decide()
+        let_go()
+        world.leader.let_go()
+    world.leader.settle()
+
+    assert world.placements() == {"local": 1}
+
+
 def test_a_placement_costs_one_write_and_no_read() -> None:
     world = World()
     world.create(50, n="10")

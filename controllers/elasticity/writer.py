@@ -135,5 +135,7 @@ class Writer:
 
     def _give_up(self, action: Action) -> None:
         self._forget(action)
-        self._enqueue(action.pod.key)
+        # No handler is called for what was read: it may say that the pod has another owner now, or none.
+        for key in {pod.key for pod in (action.pod, self._pods.current(action.pod)) if pod}:
+            self._enqueue(key)
         self.give_back()
