@@ -167,7 +167,9 @@ class Elasticity:
             super_nodes = SuperNodes(snapshot, pods, self._eligibility, quota, going, outages)
             unstarted, writer = self._unstarted, self._writer
             is_stalled = self._is_stalled(key, snapshot)
-            past = Past(is_stalled, writer.rests, writer.denied, unstarted.waited, unstarted.verdict)
+            past = Past(
+                is_stalled, writer.rests, writer.denied, unstarted.waited, unstarted.verdict, self._left_for
+            )
             made = plan(snapshot, super_nodes, past)
             self._unstarted.remember(made.actions, snapshot.cluster.settings.home_failover.home_after)
             self._writer.start(made.actions)
@@ -204,6 +206,10 @@ class Elasticity:
             self._still.forget(key)
             return False
         return self._still.seconds((key,))[key] >= STANDSTILL
+
+    def _left_for(self, pod: Pod) -> float:
+        uid = pod.metadata.uid
+        return self._leaving.seconds((uid,))[uid]
 
     def upkeep(self) -> None:
         """What no event asks for: follow the settings, report, and forget pods that are gone."""

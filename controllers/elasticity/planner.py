@@ -36,7 +36,7 @@ So long it waits for a preemption that evicts no pod, too.
 """
 STANDSTILL = 60.0
 """Seconds for which a rollout stands still before one of its pods is local instead; also those by which a pod may
-outlive its grace period before it no longer counts as leaving."""
+outlive its grace period before it no longer counts as leaving, and makes no room for a preemption."""
 AT_ONCE, SOON, LATER = 0.0, 1.0, 5.0
 """Seconds to the next reconcile: for what the next event of another kind brings, for a state that no event reports,
 and for pods that stay undecided."""
@@ -86,7 +86,8 @@ class Past:
 
     *stalled*: the rollout goes on when one of the gated pods runs. *rests* is for how many seconds a pod is not to be
     written to, because a write was refused, and *denied* whether that is for good. *waited* is for how many seconds a
-    pod has had no super node, or has not started on its own, and *verdict* what is known of it.
+    pod has had no super node, or has not started on its own, and *verdict* what is known of it. *leaving* is for how
+    many seconds a pod has been seen to terminate.
     """
 
     stalled: bool = False
@@ -94,6 +95,7 @@ class Past:
     denied: Callable[[str], bool] = lambda _: False
     waited: Callable[[Pod], float] = lambda _: 0.0
     verdict: Callable[[Pod], Verdict | None] = lambda _: None
+    leaving: Callable[[Pod], float] = lambda _: 0.0
 
 
 @dataclass
@@ -151,8 +153,12 @@ class _Planner:
 
     def _is_preempting(self, pod: Pod) -> bool:
         """Whether others are evicted to make room for it. The chosen node may stay in its status indefinitely."""
-        node = pod.unbound.nominated
-        return bool(node) and (self._past.waited(pod) < PATIENCE or self._super_nodes.is_emptied(node))
+        if not (node := pod.unbound.nominated):
+            return False
+        leaving = self._super_nodes.leaving(node)
+        return self._past.waited(pod) < PATIENCE or any(
+            _is_in_time(each, self._past.leaving(each)) for each in leaving
+        )
 
     def finish_bound(self) -> None:
         """Deletion costs, and what is wrong with pods that were never gated because of it."""
@@ -380,8 +386,11 @@ def stands_still(
     own = [pod for pod in active if pod.key == key]
     is_starting = any(pod.metadata.uid in deciding or not (pod.gated or pod.ready) for pod in own)
     is_leaving = any(
-        leaving[pod.metadata.uid] < (pod.metadata.deletion_grace_period_seconds or 0) + STANDSTILL
-        for pod in pods
-        if pod.metadata.deletion_timestamp
+        _is_in_time(pod, leaving[pod.metadata.uid]) for pod in pods if pod.metadata.deletion_timestamp
     )
     return not is_starting and not is_leaving
+
+
+def _is_in_time(pod: Pod, leaving: float) -> bool:
+    """Whether a pod that has been *leaving* for so many seconds is about to end."""
+    return leaving < (pod.metadata.deletion_grace_period_seconds or 0) + STANDSTILL

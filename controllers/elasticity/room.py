@@ -221,9 +221,9 @@ class SuperNodes:
                 free.append(node)
         return min(map(tier_of, free or suitable), default=None)
 
-    def is_emptied(self, node: str) -> bool:
-        """Whether pods terminate on that node, a local one or not."""
-        return not all(pod.active for pod in self._pods.holding(node))
+    def leaving(self, node: str) -> list[Pod]:
+        """The pods that terminate on that node, a local one or not."""
+        return [pod for pod in self._pods.holding(node) if not pod.active]
 
     def is_asked_for(self, pod: Pod) -> bool:
         """Whether the pod asks for super nodes: by labels or name, one of them suits it, and no other node."""
