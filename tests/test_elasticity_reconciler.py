@@ -17,6 +17,7 @@ from controllers.elasticity.takeover import LONGEST
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import Conflict, Forbidden, KubeError, Unreachable
 from kube.leader_election import LeadershipLost
+from kube.selectors import REQUIRED
 from kube.types import INSTANCE_TYPE
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
@@ -75,6 +76,20 @@ def test_a_write_of_unknown_outcome_counts_until_its_outcome_is_known() -> None:
     world.leader.settle()
 
     assert world.placements() == {"local": 1, "super": 1}
+
+
+def test_a_pod_that_names_thousands_of_nodes_can_be_written_to() -> None:
+    """The API server takes 256 KiB of annotations."""
+    world = World()
+    names = [f"node-{number:05}.ap-guangzhou-3.compute.example.com" for number in range(6000)]
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": names}]}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}
+    (name,) = world.create(1, n="0", spec={"affinity": affinity})
+    world.leader.settle(1)
+
+    assert world.placements() == {"local": 1}
+    assert names[0] in world.annotations(name)[REASON]
+    assert sum(map(len, world.annotations(name).values())) < 256 * 1024
 
 
 def test_a_pod_that_is_gone_is_not_written_to_again_until_the_watch_says_so() -> None:

@@ -40,6 +40,8 @@ outlive its grace period before it no longer counts as leaving, and makes no roo
 AT_ONCE, SOON, LATER = 0.0, 1.0, 5.0
 """Seconds to the next reconcile: for what the next event of another kind brings, for a state that no event reports,
 and for pods that stay undecided."""
+LONGEST = 4096
+"""Characters of a reason: the API server takes 256 KiB of annotations, and a pod may name thousands of nodes."""
 CAPPED = "SuperNodeCapReached"
 """The reason of the Event of a pod that waits for a cap or a budget."""
 FOR_ROLLOUT = "LocalForRollout"
@@ -288,7 +290,7 @@ class _Planner:
         return Placement(Kind.BURST, f"no local node has room, {policy.inputs}: it may go to a super node")
 
     def _carry_out(self, pod: Pod, placement: Placement) -> None:
-        kind, why, event = placement.kind, placement.why, placement.event
+        kind, why, event = placement.kind, placement.why[:LONGEST], placement.event
         if event:
             self.plan.events.append(PodEvent(pod, event, why, "Normal" if event == RESTORED else "Warning"))
         gpus = self._super_nodes.gpus(pod)
