@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -201,6 +202,31 @@ def test_one_read_in_a_few_seconds_serves_all_pods() -> None:
     world.absence()
 
     assert world.reads == 2
+
+
+def test_an_absence_of_long_ago_is_not_believed_while_the_lease_is_read_again() -> None:
+    """Pods come in crowds: while the first one reads, the others ask."""
+    world, asked, found = World(), threading.Event(), list[float]()
+    world.wait(DURATION + 120, renewing=False)
+    assert world.absence() > 60
+    world.clock.advance(3600.0)
+    world.renew()
+
+    def election() -> LeaderElection:
+        asked.set()
+        return ELECTION
+
+    other = threading.Thread(target=lambda: found.append(world.absence()))
+
+    def fault(_: object) -> None:
+        world.reader._election = election
+        other.start()
+        asked.wait()
+
+    world.api.fault = fault
+    assert world.absence() == 0
+    other.join()
+    assert found == [0]
 
 
 def test_a_server_that_has_just_started_goes_by_the_time_that_the_lease_names() -> None:

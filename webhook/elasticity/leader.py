@@ -57,12 +57,15 @@ class LeaseReader:
     def absence(self, deadline: float) -> float:
         """Seconds since the leader's Lease expired; 0 while it is held, and while that is not known.
 
-        One request in a few seconds reads the Lease; the others do not wait for it. *deadline* is of this clock.
+        One request in a few seconds reads the Lease; the others wait for it only where all that is known is an absence
+        of long ago: no pod has needed the Lease since, and there may be a leader. *deadline* is of this clock.
         """
         election = self._election()
         if not election.leader_elect:
             return 0.0
-        if self._reading.acquire(blocking=False):
+        is_outdated = self._absence > 0 and self._clock() >= self._next_read + REFRESH
+        patience = max(0.0, min(READ_TIMEOUT, deadline - self._clock()))
+        if self._reading.acquire(timeout=patience) if is_outdated else self._reading.acquire(blocking=False):
             try:
                 if self._clock() >= self._next_read:
                     self._read(election, deadline)
