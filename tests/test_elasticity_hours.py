@@ -102,6 +102,23 @@ ALWAYS = Budget(namespaces=("shop",), max_pods=4)
 NIGHT, DAY, WEEKEND = at("2026-11-23T22:00"), at("2026-11-24T12:00"), at("2026-11-28T12:00")
 
 
+def test_a_decision_looks_once_for_the_end_of_hours() -> None:
+    """That takes as long as 50 pods that wait, and there may be thousands."""
+    read = list[datetime]()
+
+    class Counted(Budget):
+        def ends_at(self, now: datetime) -> datetime | None:
+            read.append(now)
+            return super().ends_at(now)
+
+    night = Counted(max_pods=0, hours=(NIGHTS,))
+    decision = quota(MaxSuperPods(budgets=(night,)), now=NIGHT)
+    refusals = {decision.refusal(pod(f"web-{number}")) for number in range(10)}
+
+    assert len(refusals) == len(read) == 1
+    assert "end at 2026-11-24T07:00:00Z" in str(refusals)
+
+
 @table(
     "budgets, now, fit",
     {

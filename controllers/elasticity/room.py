@@ -94,12 +94,13 @@ def among(pods: Sequence[Pod]) -> Count:
 class Quota:
     """What the limits of *places* leave besides the pods of *count* and those *assumed* to come.
 
-    They are counted for the first pod that needs a place.
+    They are counted for the first pod that needs a place, and the end of hours is looked for once: thousands may wait.
     """
 
     def __init__(self, places: Places, count: Count, now: datetime, assumed: Sequence[Pod] = ()) -> None:
         self._places, self._now, self._assumed = places, now, assumed
         self._there = cache(lambda place: count(places, place, assumed))
+        self._end_of = cache(lambda number: places.limits.budgets[number].ends_at(now))
         self.refused: list[Pod] = []
 
     @cached_property
@@ -131,7 +132,7 @@ class Quota:
             concerns = budget.concerns(namespace, pod.metadata.labels)
             if concerns and self._is_full(f"budget {number}", budget.max_pods):
                 reached = f"budgets limits {budget} on super nodes to {budget.max_pods}"
-                ends_at = budget.ends_at(self._now)
+                ends_at = self._end_of(number)
                 end = f"end at {rfc3339(ends_at)}" if ends_at else "do not end soon"
                 return f"{reached}; its hours, {budget.times}, {end}" if budget.hours else reached
         return None
