@@ -286,6 +286,17 @@ def test_no_end_is_said_of_a_rollout_that_is_further_away_than_a_clock_reaches()
     assert "estimatedEnd" not in rolling.rollout
 
 
+def test_an_estimate_takes_no_memory_for_a_budget_of_more_nodes_than_there_are() -> None:
+    endings = list[str]()
+    for budget in (6, 10**15):
+        rolling = Rolling(rolling={"maxUnavailableNodes": budget})
+        rolling.roll_out()
+        endings.append(rolling.rollout["estimatedEnd"])
+        rolling.finish()
+
+    assert len({*endings}) == 1
+
+
 def test_what_nobody_knows_is_not_estimated() -> None:
     rolling = Rolling("n1", "n2", "n3")
     for name in ("n1", "n2"):

@@ -118,6 +118,7 @@ def _seconds_left(left: Collection[NodeRollout], limit: int, turn: float, now: d
     """Each of *limit* places gets free after the turn of its node, and takes the next one that waits."""
     busy = [_seconds_of(node, turn, now) for node in left if node.in_flight]
     waiting = sum(not node.in_flight for node in left)
+    limit = min(limit, max(1, len(left)))  # of a budget of billions, no place is listed that no node takes
     places = sorted([*busy, *[0.0] * (limit - len(busy))])[:limit]
     ends = [free + turn * len(range(place, waiting, limit)) for place, free in enumerate(places)]
     return max([*ends, *busy])
