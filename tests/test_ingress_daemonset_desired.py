@@ -93,8 +93,19 @@ def test_other_pods_keep_their_ports(spec: dict[str, Any], pod: dict[str, Any]) 
     assert pod_of(body)["containers"] == [PROBED]
 
 
-def test_one_pod_with_the_ports_of_its_node_ends_before_the_next_begins() -> None:
-    body = deployment(resource({"hostNetwork": True}, podsPerNode=1), "n1")
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"hostNetwork": True},
+        {"containers": [PROBED]},
+        {"initContainers": [{**PROBED, "restartPolicy": "Always"}]},
+    ],
+)
+@pytest.mark.parametrize("rolling", [{}, {"maxUnavailableNodes": 1}])
+def test_one_pod_with_the_ports_of_its_node_ends_before_the_next_begins(
+    pod: dict[str, Any], rolling: dict[str, Any]
+) -> None:
+    body = deployment(resource(pod, podsPerNode=1, rolling=rolling), "n1")
     assert body["spec"]["strategy"] == {"type": "Recreate"}
 
 

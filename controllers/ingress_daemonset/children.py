@@ -294,7 +294,7 @@ def stops_all(settings: Mapping[str, Any]) -> bool:
 
 
 def _strategy(resource: IngressDaemonSet) -> dict[str, Any]:
-    if shares_ports(resource) and not _crowds(resource):
+    if (shares_ports(resource) or _has_host_ports(resource)) and not _crowds(resource):
         # The kubelet refuses a pod while another holds its ports, even a terminating one.
         return {"type": "Recreate"}
     rolling = resource.spec.update_strategy.rolling_update
@@ -320,6 +320,13 @@ def template_for(resource: IngressDaemonSet, node: str) -> dict[str, Any]:
 
 def shares_ports(resource: IngressDaemonSet) -> bool:
     return bool((resource.spec.template.get("spec") or {}).get("hostNetwork"))
+
+
+def _has_host_ports(resource: IngressDaemonSet) -> bool:
+    """Whether a pod holds ports of its node, though it has a network of its own."""
+    pod = resource.spec.template.get("spec") or {}
+    containers = (each for name in ("containers", "initContainers") for each in pod.get(name) or ())
+    return any(port.get("hostPort") for each in containers for port in each.get("ports") or ())
 
 
 def _crowds(resource: IngressDaemonSet) -> bool:
