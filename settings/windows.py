@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, time, timedelta
 from typing import Annotated, Literal, Protocol
 from zoneinfo import ZoneInfo
 
@@ -77,8 +77,10 @@ def end_of(window: Window, now: datetime, seconds: float) -> datetime | None:
 
 
 def _around(window: Window, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """Beginnings and ends; none of what is stored without a valid start or zone."""
+    """Beginnings and ends; none of what is stored without a valid start or zone, nor in the first and last year."""
     if (zone := zone_of(window)) is None or not START.fullmatch(window.start):
+        return
+    if now.year in (MINYEAR, MAXYEAR):  # days before or after it may be no dates
         return
     hour, minute = map(int, window.start.split(":"))
     start, today = time(hour, minute, tzinfo=zone), now.astimezone(zone).date()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from api.health_checks import SCHEDULED
+from api.ingress_daemonset import APPLIED_TEMPLATE
 from api.ingress_daemonset.types import resource
 from controllers.ingress_daemonset.detachment import holders_of
 from controllers.ingress_daemonset.forecast import forecast
@@ -284,6 +287,33 @@ def test_no_end_is_said_of_a_rollout_that_is_further_away_than_a_clock_reaches()
     rolling.roll_out()
 
     assert "estimatedEnd" not in rolling.rollout
+
+
+@pytest.mark.parametrize("written", [{"took": 10**400}, {"waited": 10**400}, {"waited": -(10**400)}])
+def test_a_duration_that_is_written_by_hand_is_not_measured(written: Raw) -> None:
+    rolling = begun()
+    annotations = rolling.world.annotations_on("n1")
+    annotations[APPLIED_TEMPLATE] = json.dumps(json.loads(annotations[APPLIED_TEMPLATE]) | written)
+    rolling.turn()
+    assert at(rolling.rollout["estimatedEnd"]) - rolling.world.now < timedelta(hours=1)
+    rolling.finish()
+
+
+CANARY_OF_A_WEEK = {"nodes": 1, "pause": {"durationSeconds": 604800}}
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:50Z", "9999-12-25T00:00:00Z", "0001-01-01T00:00:00Z"])
+@pytest.mark.parametrize("parts", [{}, {"attached": True, "put": False}])
+@pytest.mark.parametrize(
+    "rolling", [{"window": {"start": "00:00", "durationSeconds": 60}}, {"canary": CANARY_OF_A_WEEK}]
+)
+def test_a_mark_from_the_end_of_all_times_ends_no_reconcile(moment: str, parts: Raw, rolling: Raw) -> None:
+    here = Rolling(rolling=rolling)
+    here.world.annotations_on("n1")[SCHEDULED] = json.dumps({"at": moment} | parts)
+    here.world.retemplate("proxy:2")
+    here.turns(3)
+
+    assert here.rollout["nodesLeft"] == 6
 
 
 def test_an_estimate_takes_no_memory_for_a_budget_of_more_nodes_than_there_are() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace as changed
@@ -24,6 +24,8 @@ REMEMBERED = 5
 """Restored alterations that are remembered per object; with more, two writers would undo each other's work."""
 MOST_ANSWERS = 1000
 """Templates whose answers are known at a time: one per IngressDaemonSet and rollout."""
+Seconds = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+"""As many as fit between two times, whatever is written by hand."""
 QUANTITIES = ("limits", "requests", "sizeLimit", "divisor")
 
 
@@ -44,8 +46,8 @@ class Baseline(Value, frozen=True):
     digest: str = ""
     undone: tuple[str, ...] = ()
     updated: Moment | None = None
-    waited: int = 0
-    took: int | None = None
+    waited: Seconds = 0
+    took: Seconds | None = None
 
     def is_answered_by(self, held: Workload) -> bool:
         """Whether only our own write has changed *held*; one without effect made no generation."""

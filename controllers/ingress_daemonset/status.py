@@ -93,11 +93,13 @@ def estimated_end(status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRo
         seconds = _seconds_left(nodes, status.at_a_time, turn, now)
         # What is under way is completed while the window is closed, too.
         begins = window if any(not node.in_flight for node in nodes) else None
-        found = end_of(begins, end + pause, seconds) if begins else after(end + pause, ceil(seconds))
+        start = after(end, pause.total_seconds())
+        found = end_of(begins, start, seconds) if begins else after(start, ceil(seconds))
         if found in (None, NEVER):
             return None
         end = found
-    return datetime.fromtimestamp(ceil(end.timestamp() / STEP) * STEP, now.tzinfo)
+    rounded = after(LONG_AGO, ceil(end.timestamp() / STEP) * STEP)
+    return None if rounded == NEVER else rounded
 
 
 def _stages(
