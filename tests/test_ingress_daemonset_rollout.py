@@ -611,6 +611,22 @@ def test_what_health_checkers_are_allowed_is_put_right_and_goes_with_the_ports()
     assert (here.bindings, here.daemonsets) == ({}, {})
 
 
+def test_health_checkers_follow_their_deployments_until_those_of_another_account_replace_them() -> None:
+    """Else nodes answer 200 for pods that are gone, or 503, until they have one of the new account."""
+    here = world("n1", "n2", healthCheckNodePorts=[10080])
+
+    def accounts(observed: int, updated: int) -> list[str]:
+        counts = {"desiredNumberScheduled": 2, "updatedNumberScheduled": updated}
+        here.daemonsets["web-10080"]["status"] = {"observedGeneration": observed} | counts
+        here.settle()
+        return [each["name"] for each in here.bindings["web-health-checker"]["subjects"]]
+
+    assert accounts(1, 2) == ["default"]
+    here.raw["spec"]["healthChecker"] = {"serviceAccountName": "other"}
+    assert accounts(1, 2) == accounts(2, 0) == accounts(2, 1) == ["other", "default"]
+    assert accounts(2, 2) == ["other"]
+
+
 def test_a_binding_to_another_role_is_replaced_because_it_cannot_be_changed() -> None:
     here = world("n1", healthCheckNodePorts=[10080])
     here.bindings["web-health-checker"]["roleRef"] = {"kind": "Role", "name": "web-health-checker"}

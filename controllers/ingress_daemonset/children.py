@@ -151,6 +151,9 @@ class WorkloadStatus(Value, frozen=True):
     updated_replicas: int = 0
     available_replicas: int = 0
     conditions: tuple[Condition, ...] = ()
+    desired_number_scheduled: int = 0
+    """Nodes of a DaemonSet, and those of them that have a pod of its present template."""
+    updated_number_scheduled: int = 0
 
 
 class Workload(Child, frozen=True, dict=True):

@@ -45,6 +45,7 @@ FOR = "drawbridge.io/health-checker-for"
 """The label of health checkers, with the name of their DaemonSet."""
 RESOURCES = {"requests": {"cpu": "5m", "memory": "48Mi"}, "limits": {"memory": "128Mi"}}
 ACCOUNT = "default"
+Raw = dict[str, Any]
 KINDS: tuple[Kind, ...] = ("DaemonSet", "RoleBinding")
 SERVING = {"path": health_checks.METRICS_PATH, "port": "health"}
 SEEING = {"path": health_checks.READY_PATH, "port": "health"}
@@ -176,6 +177,10 @@ def plan_health_checkers(
     desired = {create(body).target: body for body in bodies}
     known = {target(kind, each.metadata): each for kind in KINDS for each in held[kind]}
     actions, altered, unmanaged = list[Action](), list[Altered](), list[str]()
+    former = any(
+        each.kind == "DaemonSet" and (live := known.get(each)) and live.is_of(uid) and _has_former(live, body)
+        for each, body in desired.items()
+    )
     for each, body in desired.items():
         live = known.get(each)
         if live is None:
@@ -196,8 +201,8 @@ def plan_health_checkers(
                 altered.append(Altered(each.kind, each.name, live.spec_digest))
         elif live.role != body["roleRef"]:  # it can never be changed: the next reconcile creates another one
             actions.append(delete(each.kind, live.metadata))
-        elif not covers(body["subjects"], live.subjects):
-            actions.append(change(each.kind, live.metadata, {}, subjects=body["subjects"]))
+        elif not covers(subjects := _subjects(body["subjects"], live.subjects or [], former), live.subjects):
+            actions.append(change(each.kind, live.metadata, {}, subjects=subjects))
     for each, live in known.items():
         if each not in desired and live.is_of(uid) and not live.is_terminating:
             actions.append(delete(each.kind, live.metadata))
@@ -215,3 +220,21 @@ def _daemon_set_changes(held: Workload, desired: dict[str, Any], drift: Drift) -
     elif drift is Drift.UNRECORDED:
         known = Baseline(wanted, generation=now, digest=held.spec_digest, undone=old.undone)
         yield change("DaemonSet", held.metadata, {"annotations": annotations_of(known)})
+
+
+def _has_former(held: Workload, body: dict[str, Any]) -> bool:
+    """Whether health checkers with another ServiceAccount may be left."""
+    account = (held.spec.get("template") or {}).get("spec", {}).get("serviceAccountName")
+    if account != body["spec"]["template"]["spec"]["serviceAccountName"]:
+        return True
+    is_observed, status = held.status.observed_generation >= held.metadata.generation, held.status
+    return not is_observed or status.updated_number_scheduled < status.desired_number_scheduled
+
+
+def _subjects(wanted: list[Raw], live: list[Raw], former: bool) -> list[Raw]:
+    """Health checkers of the *former* ServiceAccount follow their Deployments until they are replaced."""
+    return (
+        [*wanted, *(each for each in live if not any(covers(new, each) for new in wanted))]
+        if former
+        else wanted
+    )
