@@ -611,6 +611,24 @@ def test_what_health_checkers_are_allowed_is_put_right_and_goes_with_the_ports()
     assert (here.bindings, here.daemonsets) == ({}, {})
 
 
+@pytest.mark.parametrize(("pod", "spec"), [({}, {"podsPerNode": 3}), ({"hostNetwork": True}, {})])
+def test_a_shorter_deadline_waits_for_the_shorter_time_that_it_must_exceed(
+    pod: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    here = world("n1", "n2", pod=pod, minReadySeconds=60, progressDeadlineSeconds=120)
+    here.raw["spec"] |= {"minReadySeconds": 5, "progressDeadlineSeconds": 60} | spec
+    here.retemplate("proxy:2")
+    for _ in range(20):
+        here.turn()
+        specs = [each["spec"] for each in here.deployments.values()]
+        assert all(each["progressDeadlineSeconds"] > each["minReadySeconds"] for each in specs)
+        here.run_pods()
+        here.later(10)
+
+    assert here.updated() == {"n1", "n2"}
+    assert {(each["progressDeadlineSeconds"], each["minReadySeconds"]) for each in specs} == {(60, 5)}
+
+
 def test_health_checkers_follow_their_deployments_until_those_of_another_account_replace_them() -> None:
     """Else nodes answer 200 for pods that are gone, or 503, until they have one of the new account."""
     here = world("n1", "n2", healthCheckNodePorts=[10080])

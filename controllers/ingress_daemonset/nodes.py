@@ -223,6 +223,9 @@ class NodeRollout(Detachment):
         settings, held = settings_of(self.resource), self.managed
         if held and self.phase is Phase.UPDATING and stops_all(settings) and not stops_all(held.spec):
             del settings["strategy"]
+        if held and settings["progressDeadlineSeconds"] <= held.min_ready_seconds:
+            # The API server refuses it, and all else of that write, until minReadySeconds is shorter.
+            del settings["progressDeadlineSeconds"]
         return settings
 
     @cached_property
