@@ -5,11 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 import tracemalloc
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from healthchecker import connections
 from healthchecker.config import Endpoint
@@ -65,6 +68,22 @@ def test_a_metric_is_the_sum_of_its_samples() -> None:
 
     with pytest.raises(ValueError, match="there is no metric nginx_connections"):
         total(METRICS, "nginx_connections")
+
+
+def test_the_other_metrics_of_a_busy_proxy_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take seconds, and controllers that get no answer would never see the detachment confirmed."""
+    parsed = list[str]()
+
+    def parse(text: str) -> Iterable[Metric]:
+        parsed.append(text)
+        return text_string_to_metric_families(text)
+
+    monkeypatch.setattr(connections, "text_string_to_metric_families", parse)
+    others = (
+        'nginx_connections_active_total 5\nseconds_bucket{of="\u2028nginx_connections_active 1"} 1\n' * 1000
+    )
+    assert total(others + METRICS + others, "nginx_connections_active") == 7
+    assert parsed == ["".join(METRICS.splitlines(keepends=True)[1:3])]
 
 
 def test_a_metric_is_read_from_the_node() -> None:
