@@ -611,6 +611,22 @@ def test_what_health_checkers_are_allowed_is_put_right_and_goes_with_the_ports()
     assert (here.bindings, here.daemonsets) == ({}, {})
 
 
+def test_a_pod_with_a_host_port_gets_no_second_one_before_its_template_is_replaced() -> None:
+    """The kubelet would refuse it, again and again, for as long as the rollout is paused."""
+    proxy = {"name": "proxy", "image": "proxy:1", "ports": [{"containerPort": 80, "hostPort": 80}]}
+    here = world("n1", pod={"containers": [proxy]}, podsPerNode=1)
+    here.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    here.raw["spec"] |= {"podsPerNode": 2, "paused": True}
+    here.retemplate("proxy:2")
+    for _ in range(3):
+        here.turn()
+    assert here.deployments["web-n1"]["spec"]["replicas"] == 1
+
+    here.raw["spec"]["paused"] = False
+    here.settle()
+    assert (here.deployments["web-n1"]["spec"]["replicas"], here.updated()) == (2, {"n1"})
+
+
 @pytest.mark.parametrize(("pod", "spec"), [({}, {"podsPerNode": 3}), ({"hostNetwork": True}, {})])
 def test_a_shorter_deadline_waits_for_the_shorter_time_that_it_must_exceed(
     pod: dict[str, Any], spec: dict[str, Any]

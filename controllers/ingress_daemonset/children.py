@@ -297,7 +297,7 @@ def stops_all(settings: Mapping[str, Any]) -> bool:
 
 
 def _strategy(resource: IngressDaemonSet) -> dict[str, Any]:
-    if (shares_ports(resource) or _has_host_ports(resource)) and not _crowds(resource):
+    if (shares_ports(resource) or has_host_ports(resource.spec.template)) and not _crowds(resource):
         # The kubelet refuses a pod while another holds its ports, even a terminating one.
         return {"type": "Recreate"}
     rolling = resource.spec.update_strategy.rolling_update
@@ -325,9 +325,9 @@ def shares_ports(resource: IngressDaemonSet) -> bool:
     return bool((resource.spec.template.get("spec") or {}).get("hostNetwork"))
 
 
-def _has_host_ports(resource: IngressDaemonSet) -> bool:
-    """Whether a pod holds ports of its node, though it has a network of its own."""
-    pod = resource.spec.template.get("spec") or {}
+def has_host_ports(template: Raw) -> bool:
+    """Whether a pod lists ports of its node, though it may not be in the host's network."""
+    pod = template.get("spec") or {}
     containers = (each for name in ("containers", "initContainers") for each in pod.get(name) or ())
     return any(port.get("hostPort") for each in containers for port in each.get("ports") or ())
 

@@ -28,6 +28,7 @@ from controllers.ingress_daemonset.children import (
     change,
     create,
     digest,
+    has_host_ports,
     settings_of,
     shared_digest,
     shares_ports,
@@ -237,7 +238,10 @@ class NodeRollout(Detachment):
         first (Kubernetes, pkg/controller: ActivePodsWithRanks).
         """
         held, spec = self.deployment, self.resource.spec
-        if held is None or (self.needs_template and shares_ports(self.resource)):
+        if held is None:
+            return False
+        is_alone = held.replicas < spec.pods_per_node and has_host_ports(held.spec.get("template") or {})
+        if self.needs_template and (is_alone or shares_ports(self.resource)):
             return False
         is_shorter = held.replicas == spec.pods_per_node and spec.min_ready_seconds <= held.min_ready_seconds
         stops_none = self.in_flight or held.status.available_replicas <= spec.pods_per_node
