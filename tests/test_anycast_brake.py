@@ -45,6 +45,10 @@ def test_a_copy_of_a_control_plane_takes_few_addresses_of_the_living_until_an_op
     assert "AnycastIpReleaseHeld" in lab.recorder.reasons
     lab.run_for(HOUR)
     assert bound(lab) == len(NAMES) - 2 * MOST
+    lab.knobs.errors = {"DescribeAddresses": "InternalError"}
+    lab.run_for(400)
+    assert metric("nodes", state="held") == len(NAMES) - 2 * MOST
+    lab.knobs.errors = {}
     confirm(lab, at(lab))
     lab.run(lab.is_clean, 120, "clean")
 

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE
 from kube.errors import Conflict, ServerError
-from tests.anycast_world import Lab, original, plenty
+from tests.anycast_world import Lab, metric, open_lab, original, plenty
 from tests.tables import table
 
 
@@ -142,6 +142,21 @@ def test_a_node_whose_address_is_unbound_again_each_time_says_so() -> None:
     assert lab.recorder.reasons.count("FailedAssociateAnycastIp") == 1
     lab.knobs.bind_fails = 0.0
     lab.run(lambda: lab.is_open("n1"), 600, "open")
+
+
+@table(
+    "code",
+    {"the cloud answers nothing": "InternalError", "it is not permitted": "UnauthorizedOperation"},
+)
+def test_nodes_whose_addresses_cannot_be_read_are_counted(code: str) -> None:
+    lab = open_lab("n1", "n2")
+    lab.knobs.errors = {"DescribeAddresses": code}
+    lab.leave("n1")
+    lab.join("n3")
+    lab.run_for(200)
+
+    counted = {state: metric("nodes", state=state) for state in ("open", "leaving", "waiting")}
+    assert counted == {"open": 1, "leaving": 1, "waiting": 1}
 
 
 @table(

@@ -193,8 +193,12 @@ class Reconciler:
         snapshot = self._reader.local(uid)
         while (step := self._plan(snapshot, settings)).action in READS and step.action not in asked:
             asked.add(step.action)
-            with self._reporting(snapshot, step.action):
-                snapshot = self._reader.read(snapshot, step.action)
+            try:
+                with self._reporting(snapshot, step.action):
+                    snapshot = self._reader.read(snapshot, step.action)
+            except (CloudError, RetryAfter):
+                self._reporter.unanswered(snapshot, step, settings)
+                raise
         self._reporter.planned(snapshot, step, settings)
         return snapshot, step
 

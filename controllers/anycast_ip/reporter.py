@@ -97,6 +97,11 @@ class Reporter:
             self.note(snapshot, step.note)
         self._states[snapshot.uid] = state_of(snapshot, step, self.trouble(snapshot.uid), settings)
 
+    def unanswered(self, snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> None:
+        """Count the node by what is known without the answer to *step*; what was held stays so."""
+        if self._states.get(snapshot.uid) != "held":
+            self._states[snapshot.uid] = state_of(snapshot, step, self.trouble(snapshot.uid), settings)
+
     def done(self, snapshot: Snapshot, step: Step) -> None:
         uid, node = snapshot.uid, snapshot.node
         if step.action is Action.OPEN and node:
