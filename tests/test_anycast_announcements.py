@@ -190,3 +190,21 @@ def test_a_list_that_was_deleted_is_announced_again() -> None:
     lab.opened(seconds=BEFORE + 30)
 
     assert watched.wrong == []
+
+
+def test_a_list_that_was_switched_off_and_deleted_is_announced_again() -> None:
+    lab = lab_with(idle=1)
+    watched = Watched(lab)
+    lab.run(lambda: len(listed_in(lab)) == 1, 60, "listed")
+    lab.run_for(BEFORE)
+    lab.settings = pooling(0, 1)
+    lab.run_for(5)
+    del lab.kube.objects["configmaps", NAME]
+    watched.look()
+    assert metric("allow_list_addresses") == 0
+    lab.settings = announcing(idle=1)
+    lab.join()
+    lab.run(lambda: listed_in(lab) != set(), 10, "listed again")
+    lab.run(lab.all_open, BEFORE + 30, "open")
+
+    assert watched.wrong == []

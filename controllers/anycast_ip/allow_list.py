@@ -68,6 +68,8 @@ class AllowList:
         try:
             if name:
                 self._publish(name)
+            else:
+                self._forget()
         except (KubeError, ValueError) as error:
             self._read_at = -math.inf
             self._report(str(error))
@@ -75,6 +77,12 @@ class AllowList:
             return AGAIN
         self._report("")
         return PERIOD
+
+    def _forget(self) -> None:
+        """While it is switched off, its ConfigMap may be deleted: what was listed has to be read again."""
+        self._name, self._found = "", None
+        self._announcements.note((), is_ours=False)
+        ADDRESSES.set(0)
 
     def _report(self, problem: str) -> None:
         self._announcements.problem = problem
