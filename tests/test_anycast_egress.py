@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from api.anycast_ip import TAINT
 from controllers.anycast_ip.claim import claim_for
 from controllers.anycast_ip.egress import LABEL, LABEL_VALUE, Outcome, ProbePod, body, outcome_of
+from controllers.anycast_ip.egress_probe import ANOTHER, NO_ANSWER
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.snapshot import Action, Check, Checked, Seen, Snapshot
 from dev.lab.cloud import Knobs
@@ -46,7 +47,7 @@ def honest(lab: EgressLab, pod: Raw) -> Raw:
     """What a service would see: the address that is bound to the instance of the node."""
     seen = next((each.ip for each in lab.on(pod["spec"]["nodeName"])), "10.0.0.1")
     expected = pod["spec"]["containers"][0]["args"][1]
-    return ended(0 if seen == expected else 1, f"seen as {seen}")
+    return ended(0 if seen == expected else ANOTHER, f"seen as {seen}")
 
 
 def never(lab: EgressLab, pod: Raw) -> None:
@@ -54,7 +55,7 @@ def never(lab: EgressLab, pod: Raw) -> None:
 
 
 def elsewhere(lab: EgressLab, pod: Raw) -> Raw:
-    return ended(1, "seen as 203.0.113.9")
+    return ended(ANOTHER, "seen as 203.0.113.9")
 
 
 class EgressLab(Lab):
@@ -250,9 +251,11 @@ UNSENT = Check(OF, token="t")
         "running": (WAITING, RUNNING, 101, None),
         "unknown": (WAITING, pod_in("Unknown"), 101, None),
         "passed": (WAITING, PASSED, 101, ("passed", "")),
-        "another": (WAITING, failed(1, "seen as ::1"), 101, ("another address", f"{UNSEEN}: seen as ::1")),
-        "another, without a message": (WAITING, failed(1), 101, ("another address", UNSEEN)),
-        "no answer": (WAITING, failed(2, "it answered 5\n"), 101, ("no answer", f"{UNUSABLE}: it answered 5")),
+        "another": (WAITING, failed(ANOTHER, "seen as ::1"), 101, ("another address", f"{UNSEEN}: seen as ::1")),
+        "another, without a message": (WAITING, failed(ANOTHER), 101, ("another address", UNSEEN)),
+        "no answer": (WAITING, failed(NO_ANSWER, "it answered 5\n"), 101, ("no answer", f"{UNUSABLE}: it answered 5")),
+        "without the program": (WAITING, failed(1), 101, ("no result", f"{FAILED}: exit code 1")),
+        "not begun by Python": (WAITING, failed(2), 101, ("no result", f"{FAILED}: exit code 2")),
         "killed": (WAITING, failed(137), 101, ("no result", f"{FAILED}: exit code 137")),
         "evicted": (WAITING, pod_in("Failed", reason="Evicted"), 101, ("no result", f"{FAILED}: Evicted")),
         "ended, read late": (WAITING, PASSED, 900, ("passed", "")),

@@ -83,3 +83,7 @@ def test_a_service_that_is_not_there_is_no_answer(scheme: str) -> None:
     with echo() as url:
         port = url.split(":")[2].partition("/")[0]
     assert ask(f"{scheme}://127.0.0.1:{port}/").problem
+
+
+def test_a_host_that_cannot_be_looked_up_is_no_answer() -> None:
+    assert ask("http://a..b/").problem.startswith("UnicodeError")

@@ -21,8 +21,9 @@ from urllib.parse import urlsplit
 
 from runtime import time
 
-SEEN, ANOTHER, NO_ANSWER = 0, 1, 2
-"""Exit codes: the service sees the address, or another one, or does not answer with one."""
+SEEN, ANOTHER, NO_ANSWER = 0, 3, 4
+"""Exit codes: the service sees the address, or another one, or does not answer with one. Python itself ends with 1 or 2
+when it cannot run this, as in another image."""
 PAUSE = 1.0
 PATIENCE = 5.0
 """Seconds for one answer."""
@@ -72,7 +73,7 @@ def ask(url: str) -> Seen:
         connection.request("GET", target, headers={"Cache-Control": "no-cache", "Connection": "close"})
         response = connection.getresponse()
         return seen_in(response.status, response.read(LONGEST))
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, ValueError) as error:  # the last one for a host that cannot be looked up
         return Seen(problem=f"{type(error).__name__}: {error}")
     finally:
         connection.close()
