@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from api.anycast_ip import TAINT
 from cloud.types import Address, Quota
-from controllers.anycast_ip.claim import LABELS, POOL, Claim, claim_for, data, name_of, read, spare_for
+from controllers.anycast_ip.claim import FIELD, LABELS, POOL, Claim, claim_for, data, name_of, read, spare_for
 from controllers.anycast_ip.planner import SURE, plan
 from controllers.anycast_ip.pool import has_place, in_line, missing, without_place
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Action, Order, Related, Seen, Snapshot
@@ -454,3 +454,25 @@ def test_spares_that_lose_their_places_before_they_are_ordered_leave_no_tags() -
     lab.run(lambda: lab.is_clean() and not lab.claims.claims, 60, "clean")
 
     assert lab.tag_values("aia-node-name") == set()
+
+
+def test_a_node_with_an_order_takes_what_was_idle_on_its_instance_once_that_claim_is_repaired() -> None:
+    lab = lab_with(count=2)
+    lab.opened("n0")
+    lab.leave("n0")
+    lab.run(lambda: len(idle(lab)) == 1, 60, "idle")
+    lab.opened("n1")
+    name = name_of(lab.node("n1").metadata.uid)
+    lab.leave("n1")
+    lab.run(lambda: len(idle(lab)) == 1, 60, "idle again")
+    before = dict(lab.kube.objects["configmaps", name])
+    lab.kube.place("configmaps", before | {"data": {FIELD: "{"}})
+    lab.knobs.quota_total = 1
+    lab.start()
+    lab.join("n1")
+    lab.run_for(60)
+    lab.kube.place("configmaps", before)
+    lab.start()
+    lab.run(lab.all_open, 1200, "open")
+
+    assert len(lab.claims.claims) == len(lab.elastic()) == 1

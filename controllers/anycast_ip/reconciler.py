@@ -553,10 +553,11 @@ class Actions(_Parts):
     def _take(self, snapshot: Snapshot, _: Step) -> None:
         """As in an inheritance, the new claim comes first. No other reconcile is about the offer meanwhile."""
         offer = present(snapshot.pool.offer)
-        with self._memory.locks.held({locked_by(offer)}):
+        claim = taken(offer, snapshot.claim or replace(self._new_claim(snapshot), tags=()))
+        # An offer that was last on the instance of the node is held with that.
+        with self._memory.locks.held({locked_by(offer)} - {claim.instance}):
             if self._claims.get(offer.uid) != offer:
                 raise Busy(offer.address)
-            claim = taken(offer, snapshot.claim or replace(self._new_claim(snapshot), tags=()))
             self._claims.put(claim)
             self._claims.drop(offer.uid)
 
