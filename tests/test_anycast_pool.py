@@ -291,9 +291,18 @@ def test_a_claim_that_arrives_after_its_writer_gave_up_is_known(idle_limit: int)
     assert lab.is_settled()
 
 
-@pytest.mark.parametrize("age", [0.0, SURE], ids=["new", "old"])
-def test_a_claim_that_arrives_from_the_leader_before_goes_when_the_pool_is_full(age: float) -> None:
-    lab = lab_with(idle=2)
+@table(
+    "age, errors",
+    {
+        "new": (0.0, {}),
+        "old": (SURE, {}),
+        "the quotas must not be read": (0.0, {"DescribeAddressQuota": "UnauthorizedOperation"}),
+    },
+)
+def test_a_claim_that_arrives_from_the_leader_before_goes_when_the_pool_is_full(
+    age: float, errors: dict[str, str]
+) -> None:
+    lab = lab_with(idle=2, errors=errors)
     lab.run(lambda: len(idle(lab)) == 2, 30, "spares")
     late = spare_for("late", lab.settings, NOW + timedelta(seconds=lab.clock() - age))
     lab.kube.place(

@@ -79,13 +79,14 @@ class Resync:
         self._failures += 1
         self._inventory.refresh()
         self._failures = 0
+        for uid in self._sources.claims.look_for_late():
+            self._sources.enqueue(uid)
+        # Last: to read them may not be permitted.
         quotas = self._inventory.quotas = self._inventory.cloud.quotas()
         for quota in quotas:
             QUOTA_LEFT.labels(quota.id).set(quota.limit - quota.current)
             QUOTA_LIMIT.labels(quota.id).set(quota.limit)
         self._annotate(annotation(quotas, self._sources.clocks.now()))
-        for uid in self._sources.claims.look_for_late():
-            self._sources.enqueue(uid)
 
 
 def orphans(
