@@ -194,6 +194,22 @@ def test_while_adoption_is_off_no_list_is_read_for_it() -> None:
     ]
 
 
+def test_a_lent_address_that_is_blocked_is_given_to_no_node_that_comes_or_waits() -> None:
+    lab = lab_with({"quota_total": 2}, adopt=LOAN)
+    address = lend(lab)
+    lab.run(lambda: idle(lab) == {address}, 400, "adopted")
+    lab.world.alter(address, blocked=True)
+    lab.run_for(2 * SETTINGS.resync_period)
+    lab.opened("n1")
+    lab.join("n2")
+    lab.run_for(2 * SETTINGS.resync_period)
+    assert idle(lab) == {address}
+    lab.world.alter(address, blocked=False)
+    lab.run(lab.all_open, 2 * SETTINGS.resync_period, "open")
+
+    assert [each.id for each in lab.on("n2")] == [address]
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("action", CALLS)
 def test_a_death_at_any_call_loses_nothing_and_releases_no_lent_address(action: str, moment: str) -> None:

@@ -309,12 +309,12 @@ class Reader(_Parts):
 
         With one way to pay for all, what was ordered before it was configured is good enough.
         """
-        settings, listed = self._settings(), self._inventory.addresses.get(offer.address)
+        settings, seen = self._settings(), self._inventory.last_read(offer.address)
         if len(self._claims.having(offer.address)) > 1 or self._heir(offer):
             return False
-        if listed and not is_usable(listed, settings):
+        if seen and not is_usable(seen, settings):
             return False
-        found = terms_of(listed) if listed else offer.terms
+        found = terms_of(seen) if seen else offer.terms
         return not settings.addresses or is_paid_as(found, terms_for(node, settings))
 
     def read(self, snapshot: Snapshot, action: Action) -> Snapshot:

@@ -67,7 +67,8 @@ class Inventory:
         self.addresses: Mapping[str, Address] = {}
         self._by_owner: dict[tuple[str, str], list[Address]] = {}
         self._spent: dict[str, float] = {}
-        self._noted: dict[str, str] = {}
+        self._noted: dict[str, Address] = {}
+        self._noted_before: dict[str, Address] = {}
         self._lock = threading.Lock()
         self.read_at: float | None = None
         self.error: CloudError | None = None
@@ -89,7 +90,7 @@ class Inventory:
             by_owner.setdefault(owner, []).append(each)
         with self._lock:
             self.addresses, self._by_owner = {each.id: each for each in found}, by_owner
-            self._noted.clear()
+            self._noted_before, self._noted = self._noted, {}
             # What has not been listed for long cannot be mistaken for a free address.
             seen = {each: now if each in self.addresses else at for each, at in self._spent.items()}
             self._spent = {each: at for each, at in seen.items() if now - at < SPENT}
@@ -104,12 +105,18 @@ class Inventory:
     def note(self, address: Address) -> None:
         """It was read, and may be missing from the list."""
         with self._lock:
-            self._noted[address.id] = address.ip
+            self._noted[address.id] = address
+
+    def last_read(self, address_id: str) -> Address | None:
+        """As it was read last, since the resync before the last one: what is lent is in no list."""
+        with self._lock:
+            noted = self._noted.get(address_id) or self.addresses.get(address_id)
+            return noted or self._noted_before.get(address_id)
 
     def ips(self) -> dict[str, str]:
         """By the ids of addresses, as far as they were read since the last resync or in it."""
         with self._lock:
-            return {**{each.id: each.ip for each in self.addresses.values()}, **self._noted}
+            return {each.id: each.ip for each in (*self.addresses.values(), *self._noted.values())}
 
     def unspent(self, owner: tuple[str, str]) -> Sequence[Address]:
         """Those with the tags of a node by its name and instance, but for those that were given up."""
