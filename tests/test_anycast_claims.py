@@ -20,8 +20,15 @@ def test_the_clusters_uuid_is_made_once_and_kept() -> None:
     assert (made["data"][CLUSTER_UUID], made["metadata"]["uid"]) == first
 
 
-def test_an_emptied_uuid_is_not_created_again() -> None:
+def test_a_uuid_that_was_written_again_from_a_file_is_the_same() -> None:
     kube: Any = Kube()
-    kube.place("configmaps", {"metadata": {"name": CLUSTER_UUID}, "data": {}})
+    kube.place("configmaps", {"metadata": {"name": CLUSTER_UUID}, "data": {CLUSTER_UUID: "some-uuid\n"}})
+    assert cluster_identity(kube)[0] == "some-uuid"
+
+
+@pytest.mark.parametrize("data", [{}, {CLUSTER_UUID: "\n"}])
+def test_an_emptied_uuid_is_not_created_again(data: dict[str, str]) -> None:
+    kube: Any = Kube()
+    kube.place("configmaps", {"metadata": {"name": CLUSTER_UUID}, "data": data})
     with pytest.raises(ValueError, match="kube-system/aia-official-cluster-uuid"):
         cluster_identity(kube)

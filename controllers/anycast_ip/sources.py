@@ -291,7 +291,7 @@ def cluster_identity(client: Client) -> tuple[str, str]:
         made = {"metadata": {"name": CLUSTER_UUID}, "data": {CLUSTER_UUID: str(uuid4())}}
         new = {"apiVersion": "v1", "kind": "ConfigMap", **made}
         found = client.create(CONFIG_MAPS, new, NAMESPACE, type=ConfigMap)
-    if uuid := found.data.get(CLUSTER_UUID, ""):
+    if uuid := found.data.get(CLUSTER_UUID, "").strip():  # one from a file ends with a line break
         return uuid, found.metadata.uid
     raise ValueError(
         f"ConfigMap {NAMESPACE}/{CLUSTER_UUID} has no value {CLUSTER_UUID}: the cluster's addresses are tagged with"
