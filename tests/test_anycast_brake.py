@@ -87,6 +87,7 @@ def test_where_it_cannot_be_read_whether_an_instance_runs_it_counts_as_running()
     lab = copied(*NAMES, denied=["DescribeInstances"])
     lab.run_for(HOUR / 2)
 
+    assert "still runs, or its state cannot be read" in dict(lab.recorder.events)["AnycastIpReleaseHeld"]
     assert bound(lab) == len(NAMES) - MOST
 
 

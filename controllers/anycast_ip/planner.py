@@ -345,9 +345,10 @@ def _with_address(seen: Address, claim: Claim, snapshot: Snapshot) -> Step:
         return Step(Action.EXAMINE)
     if snapshot.runs and snapshot.is_braked:
         text = (
-            f"{seen.id} stays bound for now: {seen.instance_id} still runs, and {MOST} addresses of instances that run"
-            " were unbound within an hour. If no other control plane serves these nodes, confirm it: kubectl -n"
-            f" {NAMESPACE} annotate --overwrite configmap {CLUSTER_UUID} {CONFIRMED}=$(date -u +%Y-%m-%dT%H:%M:%SZ)"
+            f"{seen.id} stays bound for now: {seen.instance_id} still runs, or its state cannot be read, and {MOST}"
+            " such addresses were unbound within an hour. If no other control plane serves these nodes, confirm it:"
+            f" kubectl -n {NAMESPACE} annotate --overwrite configmap {CLUSTER_UUID}"
+            f" {CONFIRMED}=$(date -u +%Y-%m-%dT%H:%M:%SZ)"
         )
         return Step(Action.EXAMINE, Note(HELD, text))
     return Step(Action.UNBIND, address=seen)
