@@ -184,6 +184,8 @@ def outcome(stored: str, values: Raw, namespace: str) -> tuple[Values, Change | 
 
 def _unknown(name: str) -> Refusal:
     """Helm refuses it by the chart's schema."""
+    if name.replace(r"\.", ".") in KNOWN:
+        return Refusal(name, "to Helm, a dot within a key is part of a name: write a map in its place")
     last = name.rpartition(".")[2]
     elsewhere = [each for each in KNOWN if each.rpartition(".")[2] == last]
     near = get_close_matches(name, elsewhere, 1, 0.0) or get_close_matches(name, KNOWN, 1, SIMILAR)
@@ -198,9 +200,13 @@ def _is_known(name: str) -> bool:
 
 
 def leaves(values: Raw, is_value: Callable[[str], bool], path: str = "") -> Iterator[tuple[str, Any]]:
-    """By their names; *is_value* says of a name whether a map there is a value itself."""
+    """By their names; *is_value* says of a name whether a map there is a value itself.
+
+    A dot within a key is escaped, as for ``helm --set``: Helm takes ``a.b: 1`` for no value of a.
+    """
     for key, value in values.items():
-        name = f"{path}.{key}" if path else str(key)
+        part = str(key).replace(".", r"\.")
+        name = f"{path}.{part}" if path else part
         if isinstance(value, Mapping) and not is_value(name):
             yield from leaves(value, is_value, name)
         else:
