@@ -155,7 +155,12 @@ def outcome(stored: str, values: Raw, namespace: str) -> tuple[Values, Change | 
         if given in ORIGINALS and value in ("", None, {}):
             continue
         if name not in SETTINGS:
-            others.append(given) if _is_known(given) else refused.append(_unknown(given))
+            if _lacks_its_map(given, value):
+                refused.append(
+                    Refusal(given, "the chart has values in it: write one of them, or leave it out")
+                )
+            else:
+                others.append(given) if _is_known(given) else refused.append(_unknown(given))
             continue
         other, same = given_by.setdefault(name, (given, value))
         if same != value:
@@ -169,7 +174,7 @@ def outcome(stored: str, values: Raw, namespace: str) -> tuple[Values, Change | 
         if name in MAPS and isinstance(old, Mapping) and isinstance(value, Mapping):
             new = {key: each for key, each in {**old, **value}.items() if each is not None}
         if name == EXCLUDED and isinstance(new, list):
-            new = [*new, *({namespace} - set(new))]
+            new = [*new, *([] if namespace in new else [namespace])]
         for setting in (SETTINGS[name], *FOLLOWING.get(name, ())):
             put(after, setting, new)
         if old != new:
@@ -197,6 +202,15 @@ def _is_known(name: str) -> bool:
     """Whether the chart has it, or has values in it or around it."""
     parents = {name.rsplit(".", number)[0] for number in range(name.count(".") + 1)}
     return not parents.isdisjoint(KNOWN) or any(each.startswith(f"{name}.") for each in KNOWN)
+
+
+def _lacks_its_map(name: str, value: object) -> bool:
+    """Whether the chart has values below it, and *value* is not the map of them: Helm refuses that, also a null.
+
+    But for a null below `config`, of which the chart needs nothing.
+    """
+    has_values = name not in KNOWN and any(each.startswith(f"{name}.") for each in KNOWN)
+    return has_values and not (value is None and name.startswith("config."))
 
 
 def leaves(values: Raw, is_value: Callable[[str], bool], path: str = "") -> Iterator[tuple[str, Any]]:
