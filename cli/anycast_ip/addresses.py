@@ -31,6 +31,7 @@ from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, 
 from cli.session import Commands, Session, pass_session, selector_option, watch_option
 from controllers.anycast_ip.claim import CLUSTER_UUID, NAMESPACE, SELECTED, Claim, instance_of
 from controllers.anycast_ip.claim import read as read_claim
+from controllers.anycast_ip.planner import is_leaving
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, Selection
 from kube.types import ConfigMap, Node, ObjectMeta
@@ -126,9 +127,17 @@ Claims = Sequence[tuple[ObjectMeta, Claim | None]]
 
 
 def listed(nodes: Sequence[Node], claims: Claims, settings: AnycastIPSettings) -> tuple[Address, ...]:
-    """What needs attention comes first: nodes that wait, and addresses of gone nodes that are being released."""
+    """What needs attention comes first: nodes that wait, and addresses of gone nodes that are being released.
+
+    A node that has lost its label, and with it its address, is as one that is gone.
+    """
     by_uid = {claim.uid: claim for _, claim in claims if claim}
-    selected = [each for each in nodes if wanted(each, settings) or each.metadata.uid in by_uid]
+
+    def is_shown(node: Node) -> bool:
+        claim = by_uid.get(node.metadata.uid)
+        return wanted(node, settings) or (claim is not None and not is_leaving(node, claim, settings))
+
+    selected = [*filter(is_shown, nodes)]
     known = {each.metadata.uid for each in selected}
     found = [_of_node(each, by_uid.get(each.metadata.uid)) for each in selected]
     found += [_of_gone(claim) for claim in by_uid.values() if claim.uid not in known]
