@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
+import yaml
 
 from api.ingress_daemonset.types import time_of
 from kube.errors import KubeError
@@ -231,12 +234,24 @@ class Installed:
         versions = {each.metadata.labels.get(VERSION, "") for each in self.deployments}
         return ", ".join(sorted(versions - {""}))
 
-    @property
+    @cached_property
     def in_force(self) -> Settings:
-        """For what has to be known in any case: the defaults stand in for settings that cannot be used."""
-        return self.settings or Settings()
+        """For what has to be known in any case: the defaults stand in for settings that cannot be used.
+
+        But for the names of the Lease and the Secret, which other settings leave as they are.
+        """
+        return self.settings or _named_in(self.text)
 
 
+def _named_in(text: str) -> Settings:
+    with suppress(yaml.YAMLError, ValueError, AttributeError, RecursionError):
+        found = {name: part for name, part in yaml.safe_load(text).items() if name in NAMES}
+        return Settings.model_validate(found, by_alias=True, by_name=False)
+    return Settings()
+
+
+NAMES = ("leaderElection", "certs")
+"""Sections that have them, which the chart computes."""
 OWN = "own"
 """In place of a namespace: that of the installation."""
 CALICO = "calico"
