@@ -348,8 +348,11 @@ def _pods(programs: Sequence[Program], namespace: str) -> Iterator[Problem]:
 
 def _leader(lease: Lease | KubeError, settings: ValidSettings, now: datetime) -> Leader | None:
     """Its holder leads while it renews the Lease."""
-    if not settings.leader_election.leader_elect:
+    election = settings.leader_election
+    if not election.leader_elect:
         return Leader("", "no leader election", None)
+    if isinstance(lease, NotFound):
+        return Leader(f"{election.resource_namespace}/{election.resource_name}", "", None)
     if isinstance(lease, KubeError):
         return None
     renewed = lease.renewed
