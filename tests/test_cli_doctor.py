@@ -91,14 +91,19 @@ def test_the_serving_certificate_must_be_one_that_the_api_server_accepts(chain: 
     assert {*verdicts(api, "certificates")} == {verdict}
 
 
-def test_dry_runs_are_made_in_a_namespace_whose_pods_are_placed() -> None:
+@pytest.mark.parametrize(
+    ("excluded", "namespace"),
+    [(["kube-system", "drawbridge"], "default"), (["kube-system", "default", "drawbridge"], "kube-public")],
+)
+def test_dry_runs_are_made_in_a_namespace_whose_pods_are_placed(excluded: list[str], namespace: str) -> None:
     api = cli.installed("elasticity")
+    cli.configure(api, "elasticity", excludedNamespaces=excluded)
     api.fault = cli.answered
     cluster = Cluster(api.client(), "kube-system", connection_to(api), api.now)
     assert [*findings(Inventory(cluster))]
 
     [asked] = [each.path for each in api.calls if each.method == "POST" and each.path.endswith("/pods")]
-    assert asked == "/api/v1/namespaces/default/pods"
+    assert asked == f"/api/v1/namespaces/{namespace}/pods"
 
 
 AS_WEBHOOK = "system:serviceaccount:drawbridge:drawbridge-webhook"
