@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 from rich.console import Console
 from rich.text import Text
@@ -118,3 +119,25 @@ def test_errors_and_questions_are_printable(api: FakeAPI) -> None:
 
     api.fault = lambda call: refusal(403, "Forbidden", EVIL) if call.path.endswith("/nodes") else None
     assert SHOWN in cli.run(api, "addresses", "list").output
+
+
+def test_what_webhooks_log_stands_in_no_document() -> None:
+    api = cli.installed("elasticity")
+    [held] = api.list(cli.resource("MutatingWebhookConfiguration"))
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    webhooks = [each | {"rules": [pods]} for each in held["webhooks"]]
+    api.put(cli.resource("MutatingWebhookConfiguration"), held | {"webhooks": webhooks})
+    api.put(
+        cli.resource("Pod"), raw_pod(namespace="default", metadata={"annotations": {"LOCAL_REPLICAS": "1"}})
+    )
+    forbidden = refusal(403, "Forbidden", "leases is forbidden")
+    api.fault = lambda call: forbidden if "/leases/" in call.path else None
+    before = structlog.get_config()
+    structlog.reset_defaults()
+    try:
+        shown = cli.shown(api, "explain", "pod", "redis-0")
+    finally:
+        structlog.configure(**before)
+
+    assert any("/leases/" in each.path for each in api.calls)
+    assert "gated: LOCAL_REPLICAS=1" in json.dumps(shown)

@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
+import structlog
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import readable
@@ -72,8 +73,15 @@ def explain() -> None:
     """Explain why an object is treated as it is, and what would happen to it now. Nothing is written."""
 
 
+def _unlogged(*_: object) -> NoReturn:
+    raise structlog.DropEvent
+
+
 def snapshot_of(inventory: Inventory, pods: Iterable[Raw] = (), namespaces: Iterable[str] = ()) -> Snapshot:
     """What the webhooks decide by, about *pods* and in these *namespaces*, and those of the pods."""
+    if not structlog.is_configured():
+        # What webhooks and planners log would stand on standard output, in the midst of a JSON document.
+        structlog.configure(processors=[_unlogged])
     by_key = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in pods}
     names = sorted({*namespaces, *(key.partition("/")[0] for key in by_key)})
     raws = {name: inventory.get(NAMESPACES, name, None, Raw) for name in names}
