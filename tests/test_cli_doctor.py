@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kubernetes.client import Configuration
+from structlog.testing import capture_logs
 
 from certs.issue import Pair, new_leaf
 from cli.cluster import Cluster
@@ -18,11 +19,13 @@ from cli.inventory import REVIEWS, Inventory
 from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api.calls import refusal
 from kube.connection import configured
-from settings import Settings
+from settings import ElasticitySettings, Settings
 from tests import cli, permissions
+from tests.admission import admitted, asked
 from tests.factories import NOW
 from tests.misbehaving_server import resets, serving
 from tests.tables import table
+from webhook.elasticity.webhook import PlacementWebhook
 
 
 def verdicts(api: FakeAPI, check: str, **answers: Any) -> list[str]:
@@ -51,6 +54,20 @@ def test_a_dry_run_that_our_webhooks_mark_is_fine() -> None:
         api.mutate(cli.resource(kind), marked)
 
     assert {*verdicts(api, "webhook server from the API server")} == {"ok"}
+
+
+def test_a_pod_that_is_not_gated_for_want_of_a_leader_was_seen_by_the_webhook() -> None:
+    api = cli.installed("elasticity", leads=False)
+    webhook = PlacementWebhook(lambda: ElasticitySettings(enabled=True), lambda _: 86400.0)
+
+    def reviewed(raw: dict[str, Any]) -> dict[str, Any]:
+        question = asked(raw, namespace="default")
+        return admitted(raw, question, webhook.review(question, 0.0))
+
+    api.mutate(cli.resource("Pod"), reviewed)
+
+    with capture_logs():
+        assert {*verdicts(api, "webhook server from the API server")} == {"ok"}
 
 
 def test_a_webhook_without_a_ca_is_found_beside_one_that_has_it() -> None:

@@ -9,9 +9,9 @@ from functools import partial
 import msgspec
 from rich.text import Text
 
-from api.elasticity import LOCAL_REPLICAS
+from api.elasticity import LOCAL_REPLICAS, REASON
 from cli.elasticity.placements import PENDING
-from cli.health import Health, Overview, Probe, Problem, late, named, probe_object, probe_pod
+from cli.health import Health, Overview, Probe, Problem, Raw, late, named, probe_object, probe_pod
 from cli.installation import CONTROLLERS, OWN, WEBHOOK, Needs, needs_of
 from cli.inventory import Inventory
 from cli.output import Cell, count_of, warning
@@ -91,7 +91,13 @@ def needs(settings: Settings) -> Needs:
 
 def probe(_: Settings) -> Probe:
     pod = probe_object("v1", "Pod", annotations={LOCAL_REPLICAS: "1"}) | {"spec": probe_pod()}
-    return Probe("dry run of a pod", PODS, pod, lambda stored: msgspec.convert(stored, Pod).is_gated)
+    return Probe("dry run of a pod", PODS, pod, _is_marked)
+
+
+def _is_marked(stored: Raw) -> bool:
+    pod = msgspec.convert(stored, Pod)
+    # Without a leader for long, its annotation says why it is not gated.
+    return pod.is_gated or REASON in pod.metadata.annotations
 
 
 HEALTH = Health("elasticity", "elasticity", "elasticity", "pods", look, needs, probe)
