@@ -104,12 +104,14 @@ def pinned(name: str, on: str = "node-1", gated: bool = False) -> Raw:
     return raw
 
 
-def half_updated(*pods: Raw) -> Observation:
-    """A Deployment of two, whose former template has a pod on a super node."""
+def half_updated(*pods: Raw, old: bool = True) -> Observation:
+    """A Deployment of two, whose former template has a pod on a super node, which is *old*; others fill the cap."""
     template = {"metadata": replica("")["metadata"], "spec": {"containers": [{"image": "web:1"}]}}
     web = {"metadata": {"name": "web"}, "spec": {"replicas": 2, "strategy": {}, "template": template}}
     web["status"] = {"updatedReplicas": 1}
-    return see(0, SUPER, pods=(pod("old", "eklet", image="web:0"), *pods), workloads={"web": web})
+    former = [{"kind": "ReplicaSet", "name": "web-0", "controller": True}] if old else []
+    placed = pod("old", "eklet", image="web:0", ownerReferences=former)
+    return see(0, SUPER, pods=(placed, *pods), workloads={"web": web})
 
 
 def fixed(on: str, gated: bool = False) -> Raw:
@@ -824,6 +826,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a rollout stands still while the cap and local nodes are full": (
         lambda: placement.RolloutsOfWorkloadsEnd(1),
         [half_updated(replica("new", on=""))],
+    ),
+    "a rollout stands still of which no pod is placed, while the cap is full": (
+        lambda: placement.RolloutsOfWorkloadsEnd(1),
+        [half_updated(replica("first", gated=True), replica("new", gated=True), old=False)],
     ),
     "a super node goes for a while after the cap was lowered": (
         lambda: placement.NeverMoreThanTheCap(1, lowered=True),

@@ -318,7 +318,7 @@ def _is_asked_for(pod: Raw, seen: Observation) -> bool:
 class RolloutsOfWorkloadsEnd(Invariant):
     """While the *cap* is full, a pod beyond it and beyond N waits, but no update does.
 
-    Unless local nodes are full, too: documented.
+    Unless local nodes are full, too, or no pod of the workload is placed: documented.
     """
 
     name = "placement: no workload's rollout stands still because of us"
@@ -334,12 +334,24 @@ class RolloutsOfWorkloadsEnd(Invariant):
             if strategy is None or owner(workload, "IngressDaemonSet"):
                 continue
             is_full = _is_full(self._cap, seen)
-            if status.get("updatedReplicas", 0) < wanted and not (is_full and _lacks_room(workload, seen)):
+            may_wait = is_full and (_lacks_room(workload, seen) or _is_gated_as_a_whole(workload, seen))
+            if status.get("updatedReplicas", 0) < wanted and not may_wait:
                 yield f"{name(workload)}: {status.get('updatedReplicas', 0)} of {wanted} are updated"
             waiting = condition(workload, "Progressing").get("reason") == "ProgressDeadlineExceeded"
             waits_rightly = is_full or is_kept_home(workload["spec"]["template"])
             if waiting and not waits_rightly and status.get("availableReplicas", 0) < wanted:
                 yield f"{name(workload)}: {status.get('availableReplicas', 0)} of {wanted} are available"
+
+
+def _is_of(deployment: Raw, pod: Raw) -> bool:
+    made_by = owner(pod, "ReplicaSet")
+    return made_by is not None and str(made_by["name"]).startswith(f"{name(deployment)}-")
+
+
+def _is_gated_as_a_whole(workload: Raw, seen: Observation) -> bool:
+    """Whether its pods, of whatever revision, wait for places, as those of a new workload do."""
+    own = [pod for pod in seen.pods.values() if _is_of(workload, pod) and not _ends(pod)]
+    return bool(own) and all(map(is_gated, own))
 
 
 def _lacks_room(workload: Raw, seen: Observation) -> bool:
@@ -348,7 +360,7 @@ def _lacks_room(workload: Raw, seen: Observation) -> bool:
     return any(
         not pod["spec"].get("nodeName")
         and not pod["spec"].get("schedulingGates")
-        and (owner(pod, "ReplicaSet") or {"name": ""})["name"].startswith(f"{name(workload)}-")
+        and _is_of(workload, pod)
         and pod["spec"]["containers"][0]["image"] == template["spec"]["containers"][0]["image"]
         and notes(pod).get(LOCAL_REPLICAS)
         == (template["metadata"].get("annotations") or {}).get(LOCAL_REPLICAS)
