@@ -14,6 +14,9 @@ pytest_plugins = ["tests.groups"]
 
 
 def pytest_configure() -> None:
+    # Of a logger that keeps what it found in one test, none of the later tests can capture a line.
+    configure = structlog.configure
+    structlog.configure = lambda **options: configure(**options | {"cache_logger_on_first_use": False})
     # By default structlog draws each traceback with rich, boxes and all variables: up to a second of work.
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[structlog.processors.add_log_level, plain])
