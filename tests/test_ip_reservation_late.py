@@ -196,6 +196,29 @@ def test_what_is_reserved_late_of_a_finished_pod(
     assert world.recorder.reasons == []
 
 
+DEADLINE_EXCEEDED = pod(spec={"restartPolicy": "Always"}, status={"phase": "Failed"})
+
+
+@table(
+    "states, reserved",
+    {
+        "seen by a new leader alone": ([None, DEADLINE_EXCEEDED], []),
+        "seen to fail": ([pod(), DEADLINE_EXCEEDED], [FIRST]),
+        "of which the kubelet says when": ([None, evicted(5)], [FIRST]),
+    },
+)
+def test_an_address_that_another_pod_has_is_not_reserved_for_a_pod_that_failed_at_an_unknown_time(
+    states: Sequence[Pod | None], reserved: list[str]
+) -> None:
+    world = World()
+    world.cached += [pod("other")]
+    for old, new in pairwise(states):
+        world.observe(old, new)
+    world.settle(world.reconciler)
+
+    assert world.reservations.held == reserved
+
+
 @pytest.mark.parametrize(
     "before",
     [

@@ -21,6 +21,7 @@ from api.ip_reservation import (
     TERMINATING,
     choice_of,
     ended_by_itself,
+    evicted_at,
     kubelet_evicted,
     records_of,
     records_of_evicted,
@@ -236,7 +237,7 @@ class LateReconciler:
         if departure.passes_admission:  # else no record of it is on its way
             reserved = self.live.reserved_since(departure.since)
             missing = [record for record in records if record.key not in reserved]
-        if ended_by_itself(departure.pod):
+        if _ended_at_any_time(departure):
             missing = [record for record in missing if not self._is_anothers(record)]
         if missing and not self._goes_with_owner(departure):
             self.reporter.reserved_late(departure.pod, missing[0].reason, self.reserve(missing))
@@ -263,6 +264,13 @@ class LateReconciler:
                 self.caches.claims.decide(uid, stays=False)
             if not latest.ended:
                 self._decided.add(uid)
+
+
+def _ended_at_any_time(departure: Departure) -> bool:
+    """Whether it may have ended so long ago that Calico has given its address to another pod since."""
+    pod = departure.pod
+    was_not_seen = not departure.is_known and kubelet_evicted(pod) and evicted_at(pod) is None
+    return ended_by_itself(pod) or was_not_seen
 
 
 def _choices(pod: Pod) -> tuple[Mapping[str, str], str]:
