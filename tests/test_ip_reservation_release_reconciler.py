@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from calico.segment import IPReservation, Record
+from calico.segment import IPReservation, Record, ReservationSpec
 from controllers.ip_reservation.release_reconciler import WRITES
 from controllers.liveness import LONGEST_RUN
 from dev.fake_api import refusal
@@ -71,6 +71,35 @@ def test_a_pod_that_lives_on_gets_its_address_back_and_an_event() -> None:
 
     assert world.reservations.held == []
     assert world.recorder.reasons == ["IPGivenBack"]
+
+
+def kept_by_a_finalizer(segment: IPReservation) -> IPReservation:
+    return replace(segment, metadata=replace(segment.metadata, finalizers=("backup.example.com/keep",)))
+
+
+def test_a_segment_that_a_finalizer_keeps_is_emptied_and_its_release_counted_once() -> None:
+    before = sample("drawbridge_reservations_released_total", cause="age")
+    world = World(kept_by_a_finalizer(segment(record(ended=ago(hours=1)))))
+    for _ in range(3):
+        world.once()
+    writes = world.reservations.writes
+    world.once()
+
+    assert world.reservations.held == []
+    assert sample("drawbridge_reservations_released_total", cause="age") == before + 1
+    assert world.reservations.writes == writes
+    [left] = world.reservations.objects.values()
+    assert left.metadata.deletion_timestamp
+
+
+def test_a_finalizer_keeps_no_malformed_entry() -> None:
+    world, malformed = World(), ReservationSpec(reserved_cidrs=["none"])
+    world.reservations.objects["drawbridge-a"] = replace(kept_by_a_finalizer(segment()), spec=malformed)
+
+    world.twice()
+
+    [left] = world.reservations.objects.values()
+    assert left.malformed == ()
 
 
 def test_a_clock_that_jumps_ahead_gives_nothing_back() -> None:

@@ -256,6 +256,8 @@ def _change(
 def _is_due(change: Change, pods: Pods, settings: IPReservationSettings, now: datetime) -> bool:
     """Whether it is worth a write, which stores all ends that are known."""
     before = change.segment.records
+    if change.segment.metadata.deletion_timestamp and not change.segment.spec.reserved_cidrs:
+        return False  # only its finalizers are left
     # A write also repairs a malformed entry, for which Calico would give no pod an address.
     if change.delete or len(change.kept) < len(before) or change.segment.malformed:
         return True

@@ -136,8 +136,10 @@ class ReleaseReconciler:
         copies = [record for record in change.segment.records if record.key not in stays]
         # Before the write: the watch may deliver it before its answer is here.
         self.note_own(name, released, copies)
+        # A finalizer would keep what is in the segment reserved: it is deleted when it is empty.
+        is_blocked = change.segment.metadata.finalizers and change.segment.spec.reserved_cidrs
         try:
-            if change.delete:
+            if change.delete and not is_blocked:
                 self.reservations.delete(change.segment)
             else:
                 self.reservations.write(change.segment, change.kept, timeout=5.0)
