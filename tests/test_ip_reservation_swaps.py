@@ -184,6 +184,18 @@ def test_nothing_is_reported_for_a_record_that_an_operator_released_after_it_had
     assert world.comes(OTHER) == []
 
 
+def test_nothing_is_reported_for_a_record_that_an_operator_released_in_the_lesser_copy() -> None:
+    world = World(lesser := segment(gone(), release=ADDRESS), greatest := segment(gone(), name="z", level=1))
+    world.change(lesser, None)
+    world.change(greatest, None)
+
+    assert world.comes(OTHER) == []
+
+    world.change(None, again := segment(gone(), name="again"))
+    world.change(again, None)
+    assert world.comes(pod("kafka-1", ip=ADDRESS)) == ["AddressSwapped"]
+
+
 def test_a_late_reservation_finds_the_pod_that_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its address: there may be many of either."""
     world = World()

@@ -73,6 +73,8 @@ class SwapReconciler:
         self._lock = threading.Lock()
         self._arrivals: dict[str, Arrival] = {}
         self._taken_out: dict[str, Record] = {}
+        self._by_hand: set[str] = set()
+        """Keys of records that an operator releases in one segment, while another one still has a copy."""
 
     def controller(self) -> Controller:
         pods, segments = self.caches.pods, self.caches.segments
@@ -85,11 +87,14 @@ class SwapReconciler:
     def observe_segment(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
         """Remember what is taken out, unless an operator wants it; late reservations may come after the swap."""
         if old is not None and old.ours:
-            by_hand, taken = old.to_be_released.values(), taken_out(old, new)
+            named, taken = old.to_be_released.values(), taken_out(old, new)
+            by_hand = {each.key for each in taken if each.cidr in named or each.key in self._by_hand}
             for record in taken:
-                if record.cidr in by_hand:  # also of another segment, which it was moved from
+                if record.key in by_hand:  # also of another segment, which it was moved from
                     self._taken_out.pop(record.cidr, None)
-            self._remember(record for record in taken if record.cidr not in by_hand)
+            self._by_hand |= by_hand
+            self._by_hand -= {record.key for record in taken if not self.caches.is_reserved(record)}
+            self._remember(record for record in taken if record.key not in by_hand)
         if new is None or not new.ours:
             return ()
         before = {*old.keys} if old is not None else set()
