@@ -36,7 +36,6 @@ NEEDS_RESTART = (
     "leaderElection.",
     "certs.mode",
     "certs.secretName",
-    "certs.serviceName",
     "certs.configurationName",
     "cloud.",
     "anycastIP.allowList.http.",
@@ -104,7 +103,7 @@ class SettingsFile:
         _report(new)
         if fields := changed_fields(old, new):
             log.info("configuration changed", fields=fields)
-            if waiting := needing_restart(fields):
+            if waiting := needing_restart(fields, new):
                 log.warning("configuration change needs a restart", fields=waiting)
             self._on_change(new)
 
@@ -135,8 +134,10 @@ def changed_fields(old: Settings, new: Settings) -> list[str]:
     return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
 
 
-def needing_restart(fields: list[str]) -> list[str]:
-    return [field for field in fields if field.startswith(NEEDS_RESTART)]
+def needing_restart(fields: list[str], new: Settings) -> list[str]:
+    """Of the changed *fields*; the server of the allow-list starts with the process, or not at all."""
+    starts_to_serve = ("anycastIP.allowList.enabled",) if new.anycast_ip.allow_list.is_served else ()
+    return [field for field in fields if field.startswith((*NEEDS_RESTART, *starts_to_serve))]
 
 
 def fingerprint(settings: Settings) -> int:

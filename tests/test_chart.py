@@ -373,9 +373,9 @@ def test_pods_are_replaced_only_for_what_they_read_at_their_start(subtests: pyte
                 f"drawbridge-{each}" for each in replaced
             ]
             # After an edit of the ConfigMap, which replaces none, the log names the same.
-            settings = (settings_in(render(each)) for each in (SETS[name], merged(SETS[name], change)))
-            if fields := changed_fields(*settings):
-                assert bool(needing_restart(fields)) == bool(replaced)
+            old, new = (settings_in(render(each)) for each in (SETS[name], merged(SETS[name], change)))
+            if fields := changed_fields(old, new):
+                assert bool(needing_restart(fields, new)) == bool(replaced)
 
 
 @helm_needed

@@ -17,6 +17,7 @@ from cloud.apis import Api
 from cloud.errors import CloudError
 from controllers.anycast_ip.claim import Claim
 from dev.lab import values_schema
+from settings import Settings
 from settings.file import needing_restart
 from tests import facts
 from tests.facts import PARTS, SETTINGS
@@ -64,7 +65,7 @@ def test_the_row_of_a_choice_names_what_may_be_chosen(value: str, setting: str) 
 def test_the_charts_page_says_what_needs_new_pods() -> None:
     said = sections(CHART)["The configuration"]
     values = {setting: value for value, setting in values_schema.SETTINGS.items()}
-    for name in needing_restart([*values]):
+    for name in needing_restart([*values], Settings()):
         groups = [name.rpartition(".")[0], name.partition(".")[0]]
         named = any(f"`{each}`" in said for each in (name, values[name], *groups))
         assert named or name.endswith(("enabled", "Address", ".port")), name

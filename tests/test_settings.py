@@ -495,6 +495,31 @@ def test_changes_that_need_a_restart_are_named_in_a_warning(path: Path) -> None:
     assert warning["fields"] == ["leaderElection.resourceName", "webhook.drainPeriod", "webhook.port"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        pytest.param(
+            "anycastIP: {allowList: {http: {enabled: true}}}",
+            "anycastIP: {allowList: {enabled: true, http: {enabled: true}}}",
+            ["anycastIP.allowList.enabled"],
+            id="an allow-list that is to be served",
+        ),
+        pytest.param("", "anycastIP: {allowList: {enabled: true}}", [], id="one that is not served"),
+        pytest.param("", "certs: {serviceName: gate}", [], id="the name in the next certificate"),
+    ],
+)
+def test_a_change_needs_a_restart_when_nothing_else_applies_it(
+    path: Path, before: str, after: str, named: list[str]
+) -> None:
+    write(path, before)
+    file = SettingsFile(path)
+    write(path, after)
+    with capture_logs() as logs:
+        file.poll()
+    warnings = [each["fields"] for each in logs if each["log_level"] == "warning"]
+    assert warnings == ([named] if named else [])
+
+
 def test_what_needs_a_restart_is_a_field_that_there_is() -> None:
     assert [start for start in NEEDS_RESTART if not any(name.startswith(start) for name in SETTINGS)] == []
 
