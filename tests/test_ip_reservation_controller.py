@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from controllers.ip_reservation import controller, late_reservations
 from controllers.ip_reservation.release_planner import MANY
@@ -135,6 +136,22 @@ def test_what_cannot_be_reserved_does_not_keep_the_leader_from_stopping(
         with waiting_pods(here):
             here.end(within=20)
         assert here.held == []
+
+
+def test_the_log_says_what_could_not_be_reserved_late_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(controller, "LAST_WORK", 0.2)
+    with capture_logs() as logs, world(V3) as here:
+        here.api.fault = lambda asked: refuses(403, "Forbidden") if asked.method == "POST" else None
+        evicted = {"phase": "Failed", "reason": "Evicted"}
+        here.api.put(PODS, raw_pod("redis-0", ip="10.0.0.1", status=evicted))
+        here.thread.start()
+        until(lambda: any(each["event"] == "reconcile failed" for each in logs), 20)
+
+    failed = next(each for each in logs if each["event"] == "reconcile failed")
+    assert (failed["queue"], failed["exc_info"]) == ("ip_reservation_late", False)
+    assert "could not be written" in failed["error"]
 
 
 def test_nothing_is_worked_off_once_leadership_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import structlog
 
 from calico.ledger import Ledger
 from calico.reservations import NotServed, Reservations
-from calico.segment import IPReservation, Record
+from calico.segment import IPReservation, NotReserved, Record
 from controllers.controller import CLOCK
 from controllers.informers import LONGEST_SILENCE, StaleInformer
 from controllers.ip_reservation.caches import Caches, caches_of
@@ -87,7 +87,12 @@ def _work(
     ledger = Ledger(reservations, os.environ.get("POD_NAME", "controllers"))
 
     def reserve(records: Sequence[Record]) -> IPReservation:
-        return ledger.reserve(records, time.monotonic() + DEADLINE)
+        try:
+            return ledger.reserve(records, time.monotonic() + DEADLINE)
+        except NotReserved as error:
+            if isinstance(error.__cause__, (KubeError, NotServed, type(None))):
+                raise KubeError(str(error)) from error  # no bug: it is tried again, without a traceback
+            raise
 
     def is_over() -> bool:
         context.check()

@@ -52,7 +52,7 @@ REMEMBERED = 300.0
 """Seconds within which the watch delivers what the leader has released."""
 
 Reserve = Callable[[Sequence[Record]], IPReservation]
-"""Make records durable; returns the segment that has them, or raises NotReserved."""
+"""Make records durable; returns the segment that has them. KubeError."""
 
 
 @dataclass(frozen=True)
