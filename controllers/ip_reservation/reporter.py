@@ -57,7 +57,7 @@ COMPACTIONS = Counter(
 MALFORMED = Gauge("drawbridge_malformed_reservations", "Entries in IPReservations that Calico cannot parse.")
 LATE = Counter(
     "drawbridge_late_reservations",
-    "Addresses reserved when their pod was seen going, and not before.",
+    "Pods whose addresses were reserved when they were seen going, and not before.",
     ["reason"],
 )
 for _reason in (TERMINATING, GONE, KUBELET_EVICTED, FINISHED):
