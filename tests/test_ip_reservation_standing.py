@@ -1016,6 +1016,20 @@ def test_two_installations_do_not_replace_each_others_marks_for_ever() -> None:
     assert writes == [1, 0, 0]
 
 
+def test_replaced_marks_of_another_installation_are_remembered_up_to_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standing, "MOST_REPLACED", 1)
+    world, writes = reserved_ahead(), []
+    for number in (0, 1, 0, 0):
+        world.put_pod(marked(raw_pod(f"redis-{number}", ip=f"10.0.0.{number + 1}"), "f" * 16))
+        world.api.calls.clear()
+        world.run()
+        writes.append([call.path for call in world.api.calls if call.method == "PATCH"])
+
+    assert [len(each) for each in writes] == [1, 1, 1, 0]
+
+
 def test_an_address_that_calico_released_from_a_living_pod_is_one_of_a_pod_that_went() -> None:
     world = World(duration="5m")
     world.put_pod(raw_pod())

@@ -146,6 +146,8 @@ MARKERS = 2
 """Workers; each of them waits for one write. More would slow down the creations of the pods that they mark."""
 MARK_PAUSES = Backoff(base=0.1, cap=1000.0)
 """Another webhook may refuse the marks of thousands of pods, and no address waits for a mark."""
+MOST_REPLACED = 50_000
+"""Pods whose marks of another installation were replaced; that of one that is forgotten is so once more."""
 SPARE = 0.9
 """Up to which share of what its pool can bear another pod is reserved ahead: so that few are withdrawn at once."""
 TIMEOUT = 5.0
@@ -421,7 +423,7 @@ class MarkReconciler:
     def __init__(self, caches: Caches, client: Client, epochs: EpochReconciler, queue: WorkQueue) -> None:
         self._caches, self._claims, self._client = caches, caches.claims, client
         self._epochs, self._queue = epochs, queue
-        self._replaced: set[str] = set()
+        self._replaced: dict[str, None] = {}
         self._log = SparingLogger(log, epochs.clock.monotonic)
 
     def controller(self) -> Controller:
@@ -453,7 +455,9 @@ class MarkReconciler:
                 self._log.warning("pod not marked", **pod.metadata.about, error=str(error), pause=pause)
                 return PENDING
             if is_others:
-                self._replaced.add(uid)
+                self._replaced[uid] = None
+                if len(self._replaced) > MOST_REPLACED:
+                    self._replaced.pop(next(iter(self._replaced)), None)  # another worker may be faster
         self._claims.marked(uid, keys if is_claimed else NO_KEYS)
         self._caches.end_claims_of_gone([uid])
         return None
