@@ -311,6 +311,22 @@ def test_an_unmanaged_object_is_left_alone_and_read_again_until_it_is_gone() -> 
     assert "ingress-daemon-for-node" in api.objects["Deployment", "edge/web-n1"]["metadata"]["labels"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "key"), [("DaemonSet", "edge/web-10080"), ("RoleBinding", "edge/web-health-checker")]
+)
+def test_another_leader_deletes_what_lost_its_label_by_hand(kind: Kind, key: str) -> None:
+    here = settled("n1", healthCheckNodePorts=[10080])
+    labels = here.api.objects[kind, key]["metadata"]["labels"]
+    here.api.change(kind, key, {"metadata": {"labels": dict.fromkeys(labels)}})
+    here.steps(20)
+    assert here.api.objects[kind, key]["metadata"]["labels"] == labels
+
+    other = Leader(here.api, here)
+    here.api.change("IngressDaemonSet", KEY, {"spec": {"healthCheckNodePorts": []}})
+    other.steps(20)
+    assert (kind, key) not in here.api.objects
+
+
 def test_an_unmanaged_object_that_cannot_be_read_blocks_nothing() -> None:
     api = with_nodes("n1", "n2")
     api.put("Deployment", {"metadata": {"name": "web-n1", "namespace": "edge"}})

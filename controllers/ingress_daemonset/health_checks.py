@@ -17,6 +17,7 @@ from api.ingress_daemonset.template import template_of, tolerations
 from api.ingress_daemonset.types import IngressDaemonSet, is_some
 from controllers.ingress_daemonset.children import (
     Action,
+    Child,
     Children,
     Kind,
     Workload,
@@ -196,30 +197,42 @@ def plan_health_checkers(
             drift = drift_of(
                 live, digest(body["spec"]), live.spec_digest, partial(covers, body["spec"], live.spec)
             )
-            actions += _daemon_set_changes(live, body["spec"], drift)
+            actions += _daemon_set_changes(live, body, drift)
             if drift is Drift.ALTERED:
                 altered.append(Altered(each.kind, each.name, live.spec_digest))
         elif live.role != body["roleRef"]:  # it can never be changed: the next reconcile creates another one
             actions.append(delete(each.kind, live.metadata))
-        elif not covers(subjects := _subjects(body["subjects"], live.subjects or [], former), live.subjects):
-            actions.append(change(each.kind, live.metadata, {}, subjects=subjects))
+        else:
+            subjects = _subjects(body["subjects"], live.subjects or [], former)
+            labels = _relabelled(live, body)
+            if labels or not covers(subjects, live.subjects):
+                actions.append(change(each.kind, live.metadata, labels, subjects=subjects))
     for each, live in known.items():
         if each not in desired and live.is_of(uid) and not live.is_terminating:
             actions.append(delete(each.kind, live.metadata))
     return HealthCheckers(tuple(actions), tuple(altered), tuple(unmanaged))
 
 
-def _daemon_set_changes(held: Workload, desired: dict[str, Any], drift: Drift) -> Iterable[Action]:
+def _relabelled(held: Child, body: Raw) -> Raw:
+    """Without its label, no informer follows an object, and another leader would not find it to delete it."""
+    labels = body["metadata"]["labels"]
+    return {} if covers(labels, held.metadata.labels) else {"labels": labels}
+
+
+def _daemon_set_changes(held: Workload, body: Raw, drift: Drift) -> Iterable[Action]:
     """Unlike a Deployment, a DaemonSet gets no new generation for its annotations."""
     old = baseline_of(held.metadata.annotations) or Baseline()
+    desired, labels = body["spec"], _relabelled(held, body)
     wanted, now = digest(desired), held.metadata.generation
     if drift.calls_for_update:
         asked = rewritten(Baseline(wanted, generation=now + 1), drift, old, held.spec_digest)
-        annotations = {"annotations": annotations_of(asked)}
-        yield change("DaemonSet", held.metadata, annotations, spec=overwrite(desired, held.spec))
+        changed = labels | {"annotations": annotations_of(asked)}
+        yield change("DaemonSet", held.metadata, changed, spec=overwrite(desired, held.spec))
     elif drift is Drift.UNRECORDED:
         known = Baseline(wanted, generation=now, digest=held.spec_digest, undone=old.undone)
-        yield change("DaemonSet", held.metadata, {"annotations": annotations_of(known)})
+        yield change("DaemonSet", held.metadata, labels | {"annotations": annotations_of(known)})
+    elif labels:
+        yield change("DaemonSet", held.metadata, labels)
 
 
 def _has_former(held: Workload, body: dict[str, Any]) -> bool:
