@@ -47,6 +47,9 @@ def answer_of(
         connection.connect()
         # The connection forgets it before the answer is read whole.
         opened.append(connection.sock)
+        if late.is_set():
+            # To try several addresses took all the time, and nothing hangs up any more.
+            raise TimeoutError
         connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
         found = answer.read(longest + 1) if body or answer.status == OK else b""

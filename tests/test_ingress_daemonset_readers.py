@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -35,6 +35,7 @@ from controllers.ingress_daemonset.readers import (
     value_of,
 )
 from healthchecker.__main__ import serve
+from healthchecker.answers import answer_of
 from settings.ingress_daemonset import Prometheus
 from tests.factories import NOW
 from tests.fakes import FakeClock
@@ -147,6 +148,22 @@ def test_another_program_on_the_port_is_no_confirmation(
 
     assert found.state is None
     assert re.search(error, found.error)
+
+
+def test_a_server_to_which_the_connection_came_too_late_is_not_asked() -> None:
+    """It could drip its answer: what hangs up has found no connection."""
+
+    class Late(HTTPConnection):
+        def connect(self) -> None:
+            for each in threading.enumerate():
+                if isinstance(each, threading.Timer) and self in each.args:
+                    each.join()
+            super().connect()
+
+    with serving(lambda _: answers(b"late")) as server:
+        with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
+            answer_of(Late("127.0.0.1", server.server_port, timeout=0.01), "GET", "/", longest=9)
+        assert server.asked == []
 
 
 def test_every_port_of_a_node_that_is_being_detached_is_read_and_no_other() -> None:
