@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from api.health_checks import SCHEDULED
 from api.ingress_daemonset import DETACHED_BY, PAUSED_UNTIL, TO_BE_UPDATED
 from controllers.ingress_daemonset import attach_nodes
 from controllers.ingress_daemonset.attach_nodes import Patience, attach_all
@@ -15,7 +16,7 @@ from dev.fake_api import refusal
 from kube.types import rfc3339
 from settings import IngressDaemonSetSettings
 from tests.fakes import FakeClock
-from tests.ingress_daemonset_leader import KEY, Leader, outdated, with_nodes
+from tests.ingress_daemonset_leader import KEY, Leader, outdated, settled, with_nodes
 from tests.ingress_daemonset_rolling import NODES, Rolling
 from tests.ingress_daemonset_world import DETACHED
 
@@ -147,6 +148,34 @@ def test_without_a_leader_the_job_attaches_them(seconds: int) -> None:
     assert marked(here) == []
     assert Patience().leader <= job.took < Patience().all
     assert here.api.objects["IngressDaemonSet", KEY]["metadata"]["finalizers"] == []
+
+
+def test_the_leader_does_not_mark_again_what_the_job_attached_of_a_node_that_has_left() -> None:
+    """Its grace is longer than the leader has for the Job."""
+    on_deployment = {"key": "example.com/detach", "gracePeriodSeconds": 150}
+    rolling = {"maxUnavailableNodes": 1, "annotateDeploymentToDetach": on_deployment, "confirm": "off"}
+    here, key = settled("n1", rolling=rolling, healthCheckNodePorts=[10080]), "edge/web-n1"
+
+    def mark() -> Raw:
+        annotations: Raw = here.api.objects["Deployment", key]["metadata"]["annotations"]
+        return {each: annotations[each] for each in (on_deployment["key"], SCHEDULED) if each in annotations}
+
+    here.api.remove("Node", "n1")
+    here.steps(5)
+    assert '"leaving":true' in mark()[SCHEDULED]
+
+    class Leading(Job):
+        def sleep(self, seconds: float) -> None:
+            self.here.look()
+            super().sleep(seconds)
+
+    job = Leading(here)
+    assert job.run() == ""
+    assert job.took < Patience().all
+    assert mark() == {}
+
+    here.steps(1200)
+    assert ("Deployment", key) not in here.api.objects, "after the suspension"
 
 
 def test_annotations_of_others_stay() -> None:

@@ -12,7 +12,7 @@ import msgspec
 from api.health_checks import deployment_name
 from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import FollowedNode, where_of
-from api.ingress_daemonset.types import OFF, PREFERRED, IngressDaemonSet, share, time_of
+from api.ingress_daemonset.types import OFF, PREFERRED, IngressDaemonSet, share, suspended_until, time_of
 from controllers.ingress_daemonset.children import (
     Action,
     Change,
@@ -169,6 +169,9 @@ def departure(snapshot: Snapshot, held: Workload, node: FollowedNode | None) -> 
     if not grace and not backends:
         return replace(found, action=delete("Deployment", held.metadata))
     mark = deployment_mark_of(annotations)
+    if mark is None and suspended_until(resource, now):
+        # The Job that attaches all nodes may have removed it.
+        return found
     if mark is None or not mark.leaving or (mark.key and mark.key not in annotations):
         changes = detach_deployment(annotations, annotation, now, leaving=True)
         return replace(found, action=change("Deployment", held.metadata, {"annotations": changes}))
