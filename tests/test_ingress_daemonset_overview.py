@@ -316,6 +316,29 @@ def test_a_mark_from_the_end_of_all_times_ends_no_reconcile(moment: str, parts: 
     assert here.rollout["nodesLeft"] == 6
 
 
+LOST_PODS: Raw = {"reason": "it has lost pods with the new template"}
+STORED: list[tuple[str, Raw]] = [
+    ("failures", {"nodes": {"n1": LOST_PODS | {"wellSince": "9999-12-31T23:59:59Z"}}}),
+    ("failures", {"nodes": {"n1": LOST_PODS | {"since": "9999-12-31T23:59:59Z", "seconds": 60}}}),
+    ("canary", {"completeSince": "9999-12-31T23:59:59Z"}),
+    ("waves", {"completedAt": "9999-12-31T23:59:59Z"}),
+]
+
+
+@pytest.mark.parametrize(("part", "written"), STORED)
+def test_a_stored_time_from_the_end_of_all_times_ends_no_reconcile(part: str, written: Raw) -> None:
+    pause = {"pause": {"durationSeconds": 60}}
+    pacing = {"canary": {"nodes": 1} | pause, "waves": {"byLabel": "zone"} | pause}
+    here = Rolling(rolling={part: pacing[part]} if part in pacing else {})
+    here.roll_out()
+    here.turns(3)
+    digest = {"digest": here.rollout["digest"]} if part == "failures" else {}
+    here.world.raw["status"][part] = here.status.get(part, {}) | digest | written
+    here.turns(3)
+
+    assert here.rollout["nodesLeft"] > 0
+
+
 def test_an_estimate_takes_no_memory_for_a_budget_of_more_nodes_than_there_are() -> None:
     endings = list[str]()
     for budget in (6, 10**15):

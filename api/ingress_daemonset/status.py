@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kube.types import Condition, Moment, Value
+from kube.types import Condition, Moment, Value, after
 
 
 class Phase(StrEnum):
@@ -208,8 +208,8 @@ class NodeFailure(Value, frozen=True):
     def ends_at(self, deadline: timedelta) -> datetime | None:
         """When the node has failed, or is trusted again."""
         if self.well_since:
-            return self.well_since + deadline
-        return self.since + deadline - timedelta(seconds=self.seconds) if self.since else None
+            return after(self.well_since, deadline.total_seconds())
+        return after(self.since, deadline.total_seconds() - self.seconds) if self.since else None
 
 
 class FailuresStatus(Value, frozen=True):

@@ -126,12 +126,13 @@ def _failure(
             # Nothing is refused while it waits: no time counts until something is refused again.
             return NodeFailure(old.reason, None, None, round(old.lasted(now).total_seconds()))
         well_since = None if rollout.lost else old.well_since or now
-        return None if well_since and well_since + deadline <= now else NodeFailure(FORMER, None, well_since)
+        is_trusted = well_since is not None and after(well_since, deadline.total_seconds()) <= now
+        return None if is_trusted else NodeFailure(FORMER, None, well_since)
     if old.reason != LOST:
         return None
     if not old.well_since:
         return NodeFailure(old.reason, None, now, round(old.lasted(now).total_seconds()))
-    return old if old.well_since + deadline > now else None
+    return old if after(old.well_since, deadline.total_seconds()) > now else None
 
 
 @dataclass(frozen=True)
@@ -299,7 +300,7 @@ class Canary:
     def still_paused(self, now: datetime) -> timedelta:
         """How long the others will wait for its pause, once its nodes are updated."""
         since = self.stored.complete_since
-        return max(timedelta(), since + self.pause - now) if since else self.pause
+        return max(timedelta(), after(since, self.pause.total_seconds()) - now) if since else self.pause
 
     @property
     def metric(self) -> Metric | None:
@@ -390,7 +391,9 @@ class Canary:
     def ends_at(self) -> datetime | None:
         """When its pause is over, after which it is promoted by time; None while that is not known."""
         since = self.stored.complete_since
-        return since + self.pause if since and self.pause and self.is_complete else None
+        if since is None or not (self.pause and self.is_complete):
+            return None
+        return after(since, self.pause.total_seconds())
 
     def status(self, version: Version, now: datetime) -> CanaryStatus:
         """The field of the status; it has the *version* of what nodes are to have."""
@@ -572,7 +575,7 @@ class Waves:
     def pause_ends_at(self) -> datetime | None:
         """None while no wave is complete before another one."""
         completed = self.stored.completed_at
-        return completed + self.pause if completed and self.unfinished else None
+        return after(completed, self.pause.total_seconds()) if completed and self.unfinished else None
 
     @property
     def number(self) -> int:
