@@ -32,7 +32,7 @@ from kube.types import Condition
 from tests.factories import BEYOND_ALL_TIMES, NOW
 from tests.fakes import FakeClock, FakeRecorder
 from tests.ingress_daemonset_leader import Api, with_nodes
-from tests.ingress_daemonset_world import UID, resource
+from tests.ingress_daemonset_world import UID, World, raw_resource, resource
 from tests.tables import table
 
 MARK = '{"at":"2026-01-02T03:04:05Z"}'
@@ -272,3 +272,21 @@ def test_an_unconfirmed_detachment_has_one_event_and_another_one_has_its_own() -
     assert reporter.remind(resource().metadata, (later,), 600, later.since + timedelta(seconds=590)) == 10
     reporter.remind(resource().metadata, (later,), 600, later.since + timedelta(seconds=600))
     assert recorder.reasons == ["DetachmentUnconfirmed"] * 2
+
+
+def test_what_was_said_of_a_node_is_forgotten_when_it_has_left() -> None:
+    """Autoscalers make new names all the time."""
+    recorder, owner = FakeRecorder(), resource()
+    reporter, first = Reporter(recorder), Unconfirmed("n1", NOW, "because")  # type: ignore[arg-type]
+    nodes = World(raw_resource(), "n1").plan().rollouts
+
+    def events(planned: Plan) -> int:
+        """After one more reminder."""
+        reporter.measure(owner, planned)
+        reporter.remind(owner.metadata, (first,), 600, NOW + timedelta(seconds=600))
+        return len(recorder.reasons)
+
+    assert events(Plan(rollouts=nodes)) == 1
+    assert events(Plan(rollouts=nodes)) == 1
+    assert events(Plan(unconfirmed=(first,))) == 1, "it leaves"
+    assert events(Plan()) == 2

@@ -170,6 +170,7 @@ class Reporter:
         counts = (each.connections for each in planned.rollouts if each.is_detaching)
         CONNECTIONS.labels(*labels).set(sum(each or 0 for each in counts))
         ALTERED.labels(*labels).set(len(planned.altered))
+        self._forget_nodes(key_of(resource.metadata), planned)
 
     def report(self, resource: IngressDaemonSet, status: Status) -> None:
         promoted_by_hand = resource.metadata.annotations.get(PROMOTE, "")
@@ -205,6 +206,13 @@ class Reporter:
         self._said.pop(key, None)
         for gauge in GAUGES:
             gauge.remove_by_labels(dict(zip(("namespace", "name"), key.split("/", 1), strict=True)))
+
+    def _forget_nodes(self, key: str, planned: Plan) -> None:
+        """Those that have left: autoscalers make new names all the time."""
+        if said := self._said.get(key):
+            names = {each.node.name for each in planned.rollouts}
+            names |= {each.node for each in planned.unconfirmed}
+            self._said[key] = {about: what for about, what in said.items() if about[-1] in names}
 
     def _is_news(self, owner: ObjectMeta, *about: object) -> bool:
         """Whether the last of *about* is another than it was when the others were the same."""
