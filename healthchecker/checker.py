@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import msgspec
 import structlog
 from prometheus_client import Gauge
 
@@ -29,6 +30,29 @@ class Deployment(Value, frozen=True):
     status: DeploymentStatus = DeploymentStatus()
 
 
+class Mark(Value, frozen=True):
+    """Of a detachment: the *key* of its annotation; empty without one."""
+
+    key: str = ""
+
+
+def annotation_of(deployment: Deployment, config: Config) -> str | None:
+    """The annotation that takes the node out of service, if any.
+
+    After a change of its key, nodes are detached by another one than this checker has until it is replaced.
+    """
+    annotations = deployment.metadata.annotations
+    keys = (config.annotation, _mark_of(annotations.get(SCHEDULED, "")).key)
+    return next((key for key in keys if key in annotations), None)
+
+
+def _mark_of(text: str) -> Mark:
+    try:
+        return msgspec.json.decode(text, type=Mark)
+    except (msgspec.MsgspecError, RecursionError):
+        return Mark()
+
+
 def fault_of(deployment: Deployment | None, config: Config) -> str | None:
     """Why the node must not get traffic, if it must not.
 
@@ -41,8 +65,8 @@ def fault_of(deployment: Deployment | None, config: Config) -> str | None:
         return f"{name} does not belong to {KIND} {config.ingress_daemonset}"
     if deployment.metadata.deletion_timestamp is not None:
         return f"{name} is being deleted"
-    if config.annotation in deployment.metadata.annotations:
-        return f"{name} is about to be updated (annotation {config.annotation})"
+    if annotation := annotation_of(deployment, config):
+        return f"{name} is about to be updated (annotation {annotation})"
     available, replicas = deployment.status.available_replicas, deployment.spec.replicas
     if replicas > 0 and available >= replicas:
         return None
@@ -96,7 +120,7 @@ class Checker:
         if before is None or before.fault != fault:
             log.info("answer changed", deployment=self._config.deployment, fault=fault)
         metadata = deployment.metadata if deployment else ObjectMeta()
-        is_scheduled = self._config.annotation in metadata.annotations
+        is_scheduled = deployment is not None and annotation_of(deployment, self._config) is not None
         scheduled = metadata.annotations.get(SCHEDULED, "") if is_scheduled else None
         # Not *at*: the first 503 of this detachment is answered from now on.
         detached_at = self.clock()

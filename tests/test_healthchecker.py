@@ -6,6 +6,7 @@ import http.client
 import subprocess
 import sys
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from msgspec.structs import replace
 
 from api.health_checks import FAIL, SCHEDULED, State, deployment_name
 from api.ingress_daemonset import TO_BE_UPDATED
+from api.ingress_daemonset.types import Annotation
+from controllers.ingress_daemonset.detachment import detach_deployment, detach_doubt, settle_deployment
+from dev.fake_api import merged
 from healthchecker.__main__ import serve
 from healthchecker.checker import Checker, Deployment, DeploymentSpec, DeploymentStatus, fault_of
 from healthchecker.config import Config, ConfigError, Endpoint
@@ -66,6 +70,29 @@ def test_the_annotation_is_the_configured_one() -> None:
 
     assert "example.com/soon" in str(fault_of(deployment(annotations={"example.com/soon": "x"}), config))
     assert fault_of(deployment(annotations={TO_BE_UPDATED: "x"}), config) is None
+
+
+def test_a_node_is_detached_by_the_key_of_its_mark_too_until_the_checker_has_another_key() -> None:
+    """The leader writes another key at once, and health checkers are replaced one after the other."""
+    was, wanted = (Annotation(key=key) for key in (TO_BE_UPDATED, "example.com/soon"))
+    annotations = detach_deployment({}, was, NOW)
+    annotations = merged(annotations, detach_deployment(annotations, wanted, NOW + timedelta(seconds=9)))
+    assert TO_BE_UPDATED not in annotations
+    checker = Checker(CONFIG, FakeClock())
+    checker.see(deployment(annotations=annotations), 0.0)
+
+    assert "annotation example.com/soon" in str(checker.problem())
+    assert detach_doubt("", annotations[SCHEDULED], 0, checker.state()) is None
+
+    attached = merged(annotations, settle_deployment(annotations, NOW))
+    assert fault_of(deployment(annotations=attached), CONFIG) is None
+    by_hand = merged(annotations, {"example.com/soon": None})
+    assert fault_of(deployment(annotations=by_hand), CONFIG) is None
+
+
+@pytest.mark.parametrize("mark", ["", "no JSON", "[]", '{"key": 1}', "[" * 9_000])
+def test_a_mark_that_cannot_be_read_detaches_no_node(mark: str) -> None:
+    assert fault_of(deployment(annotations={SCHEDULED: mark}), CONFIG) is None
 
 
 def test_while_the_api_server_is_away_the_last_answer_is_kept() -> None:
