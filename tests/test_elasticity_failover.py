@@ -176,6 +176,19 @@ def test_a_pod_that_found_its_place_meanwhile_is_not_deleted() -> None:
     assert name in world.cluster.pods
 
 
+def test_a_pod_of_another_revision_that_takes_the_name_of_one_that_is_given_up_is_placed() -> None:
+    world, name = stranded(kind="StatefulSet")
+    world.clock.advance(300.0)
+    world.leader.decide()
+    world.cluster.remove(name)
+    successor = raw_pod(name, kind="StatefulSet", revision="2", n="0")
+    world.cluster.put({**successor, "metadata": {**successor["metadata"], "uid": "another"}})
+    world.leader.let_go()
+    world.pass_by(30.0)
+
+    assert not is_gated(world, name)
+
+
 # Pods that a super node accepts and never starts
 
 OTHER = "eklet-subnet-2"

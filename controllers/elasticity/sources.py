@@ -61,9 +61,13 @@ class PodCache(PodIndex):
             self._places = places
         return self._informer.count(PLACE, place, (pod.metadata for pod in without))
 
+    def named_as(self, pod: Pod) -> Pod | None:
+        """The pod that has its name now, as it is known; it may be another one."""
+        return self._informer.get(key_of(pod.metadata))
+
     def current(self, pod: Pod) -> Pod | None:
         """As it is known now; None when it is gone, also when another pod has its name."""
-        found = self._informer.get(key_of(pod.metadata))
+        found = self.named_as(pod)
         return found if found is not None and found.metadata.uid == pod.metadata.uid else None
 
     def patch(self, pod: Pod, patch: Patch) -> None:

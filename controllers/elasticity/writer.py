@@ -135,7 +135,7 @@ class Writer:
 
     def _give_up(self, action: Action) -> None:
         self._forget(action)
-        # No handler is called for what was read: it may say that the pod has another owner now, or none.
-        for key in {pod.key for pod in (action.pod, self._pods.current(action.pod)) if pod}:
+        # No handler is called for what was read: the pod may have another owner now, or another pod its name.
+        for key in {pod.key for pod in (action.pod, self._pods.named_as(action.pod)) if pod}:
             self._enqueue(key)
         self.give_back()
