@@ -162,7 +162,7 @@ def from_machine(role: str, url: str = METADATA) -> Keys:
     content = _metadata(url + (role or _metadata(url).decode(errors="replace").strip()))
     try:
         found = msgspec.json.decode(content, type=_RoleKeys)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _missing(f"the metadata service gave no keys for the role: {error}") from error
     return found.until(found.expired_time)
 

@@ -278,6 +278,7 @@ def test_a_named_role_is_not_looked_up() -> None:
         pytest.param(answers(b"not found", 404), id="404"),
         pytest.param(answers({"Code": "Failed"}), id="no keys"),
         pytest.param(answers(b"<html>"), id="HTML"),
+        pytest.param(answers(b'{"TmpSecretId": "\xff"}'), id="not UTF-8"),
         pytest.param(resets, id="reset"),
         pytest.param(hangs, id="hangs"),
     ],
