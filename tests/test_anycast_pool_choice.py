@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from controllers.anycast_ip.reconciler import AGAIN, ALONE, UNPROVEN
 from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
+from dev.lab.cloud.envelope import Fault
 from dev.lab.cloud.world import World
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
@@ -208,6 +210,22 @@ def test_a_lent_address_that_is_blocked_is_given_to_no_node_that_comes_or_waits(
     lab.run(lab.all_open, 2 * SETTINGS.resync_period, "open")
 
     assert [each.id for each in lab.on("n2")] == [address]
+
+
+def test_a_list_that_fails_is_read_again_before_the_next_resync() -> None:
+    lab = lab_with(adopt=LOAN)
+    address, failed = lend(lab), list[str]()
+
+    def fails_once(action: str, params: Mapping[str, Any]) -> None:
+        names = [each["Name"] for each in params.get("Filters", ())]
+        if "tag:team" in names and not failed:
+            failed.append(action)
+            raise Fault("UnauthorizedOperation", "not now")
+
+    lab.sender.instead = fails_once
+    lab.run(lambda: idle(lab) == {address}, 30, "adopted")
+
+    assert failed
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import structlog
@@ -22,6 +23,7 @@ from controllers.anycast_ip.claim import (
     spare_for,
 )
 from controllers.anycast_ip.sources import Sources
+from kube.errors import Backoff
 from runtime import uuid4
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
@@ -33,6 +35,8 @@ OLDEST = Gauge("drawbridge_anycast_ip_idle_oldest_seconds", "For how long the fi
 IDLE_SECONDS = Counter(
     "drawbridge_anycast_ip_idle_seconds", "Seconds in the pool, of all addresses together."
 )
+PAUSES = Backoff(base=2.0, cap=120.0)
+"""Between two attempts to adopt what is lent."""
 ORDERING = 60.0
 """Seconds in which *min_idle* spares are ordered at most: what vanishes at once is not replaced at once."""
 
@@ -114,14 +118,23 @@ class Adoption:
 
     def __init__(self, sources: Sources) -> None:
         self._sources, self._claims, self._inventory = sources, sources.claims, sources.inventory
+        self._clock = sources.clocks.monotonic
         self._looked_at: object = None
+        self._failures, self._not_before = 0, -math.inf
 
     def look(self) -> None:
         """Once for each list of the cluster's addresses, and for each change of the tags. CloudError, KubeError."""
         tags, read_at = self._sources.settings().pool.adopt, self._inventory.read_at
         if not tags or read_at is None or self._looked_at == (tags, read_at):
             return
-        self._looked_at = (tags, read_at)
+        if self._clock() < self._not_before:
+            return
+        self._failures += 1
+        self._not_before = self._clock() + PAUSES.delay(self._failures)
+        self._adopt(tags)
+        self._looked_at, self._failures, self._not_before = (tags, read_at), 0, -math.inf
+
+    def _adopt(self, tags: Mapping[str, str]) -> None:
         (key, value), cloud = min(tags.items()), self._inventory.cloud
         listed = self._free(cloud.addresses_tagged(key, [value]))
         # A list by tags may be old, and never is one adopted that is bound.
