@@ -228,6 +228,18 @@ def test_a_list_that_fails_is_read_again_before_the_next_resync() -> None:
     assert failed
 
 
+def test_a_node_that_waits_for_a_quota_gets_an_address_as_soon_as_it_is_adopted() -> None:
+    lab = lab_with({"quota_total": 1}, adopt=LOAN)
+    lab.opened("n1")
+    lab.join("n2")
+    lab.run_for(1600)
+    address = lend(lab)
+    lab.run(lambda: idle(lab) == {address}, 400, "adopted")
+    lab.run(lab.all_open, 10, "open")
+
+    assert [each.id for each in lab.on("n2")] == [address]
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("action", CALLS)
 def test_a_death_at_any_call_loses_nothing_and_releases_no_lent_address(action: str, moment: str) -> None:

@@ -125,7 +125,7 @@ def assemble(
         "resync": Resync(sources, context.annotate).look,
         "orphans": Orphans(sources, context.recorder).look,
         "pool": Upkeep(sources).look,
-        "adoption": Adoption(sources).look,
+        "adoption": Adoption(sources, reconciler.try_refused).look,
         "egress": egress.look,
         "brake": brake.look,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import structlog
@@ -114,11 +114,14 @@ def missing(claims: Collection[Claim], settings: Pool, quotas: Iterable[Quota]) 
 
 
 class Adoption:
-    """Take free addresses with the tags of the settings into the pool: they stay the user's, and are never released."""
+    """Take free addresses with the tags of the settings into the pool: they stay the user's, and are never released.
 
-    def __init__(self, sources: Sources) -> None:
+    *adopted* is called when there are new ones.
+    """
+
+    def __init__(self, sources: Sources, adopted: Callable[[], None]) -> None:
         self._sources, self._claims, self._inventory = sources, sources.claims, sources.inventory
-        self._clock = sources.clocks.monotonic
+        self._adopted, self._clock = adopted, sources.clocks.monotonic
         self._looked_at: object = None
         self._failures, self._not_before = 0, -math.inf
 
@@ -143,6 +146,7 @@ class Adoption:
             self._claims.put(claim)
             self._sources.enqueue(claim.uid)
             log.info("address adopted for the pool", uid=claim.uid, address=address.id)
+            self._adopted()
 
     def _free(self, addresses: Iterable[Address]) -> list[Address]:
         found = adoptable(addresses, self._sources.settings())
