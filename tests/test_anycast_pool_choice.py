@@ -144,6 +144,18 @@ def test_an_address_that_is_tagged_later_is_adopted_and_one_that_loses_the_tag_r
     assert address in lab.world.addresses
 
 
+def test_an_address_that_has_just_lost_the_tag_is_given_to_no_node() -> None:
+    lab = lab_with(adopt=LOAN)
+    address = lend(lab)
+    lab.run(lambda: idle(lab) == {address}, 400, "adopted")
+    lab.world.alter(address, tags={})
+    lab.opened("n1")
+
+    assert [each.id for each in lab.on("n1")] != [address]
+    assert address not in {each.address for each in stored(lab)}
+    assert lab.world.addresses[address].status == "UNBIND"
+
+
 def test_an_idle_address_that_its_user_releases_is_forgotten() -> None:
     lab = lab_with(adopt=LOAN)
     address = lend(lab)

@@ -143,6 +143,7 @@ class Adoption:
         # A list by tags may be old, and never is one adopted that is bound.
         for address in self._free(cloud.addresses([each.id for each in listed])):
             claim = lent_claim(address, self._sources.clocks.now())
+            self._inventory.note(address)  # what was read before may lack the tags
             self._claims.put(claim)
             self._sources.enqueue(claim.uid)
             log.info("address adopted for the pool", uid=claim.uid, address=address.id)

@@ -52,6 +52,7 @@ from controllers.anycast_ip.claim import (
     claim_for,
     inherited,
     instance_of,
+    is_offered,
     is_paid_as,
     is_usable,
     order_for,
@@ -312,7 +313,8 @@ class Reader(_Parts):
         settings, seen = self._settings(), self._inventory.last_read(offer.address)
         if len(self._claims.having(offer.address)) > 1 or self._heir(offer):
             return False
-        if seen and not is_usable(seen, settings):
+        is_returned = seen is not None and offer.lent and not is_offered(seen, settings.pool)
+        if seen and (is_returned or not is_usable(seen, settings)):
             return False
         found = terms_of(seen) if seen else offer.terms
         return not settings.addresses or is_paid_as(found, terms_for(node, settings))
@@ -553,6 +555,7 @@ class Actions(_Parts):
     def _take(self, snapshot: Snapshot, _: Step) -> None:
         """As in an inheritance, the new claim comes first. No other reconcile is about the offer meanwhile."""
         offer = present(snapshot.pool.offer)
+        self._believe_lent(offer)
         claim = taken(offer, snapshot.claim or replace(self._new_claim(snapshot), tags=()))
         # An offer that was last on the instance of the node is held with that.
         with self._memory.locks.held({locked_by(offer)} - {claim.instance}):
@@ -560,6 +563,14 @@ class Actions(_Parts):
                 raise Busy(offer.address)
             self._claims.put(claim)
             self._claims.drop(offer.uid)
+
+    def _believe_lent(self, offer: Claim) -> None:
+        """Its user may have taken it back since it was read; Busy then."""
+        if offer.lent and (seen := self._cloud.address(offer.address)):
+            self._inventory.note(seen)
+            if not is_offered(seen, self._settings().pool):
+                self._sources.enqueue(offer.uid)
+                raise Busy(offer.address)
 
     def _keep(self, snapshot: Snapshot, step: Step) -> None:
         claim, address = self._confirmed(snapshot), present(step.address)
