@@ -1,4 +1,4 @@
-"""The cluster's uuid as an object of the cluster."""
+"""The cluster's uuid as an object of the cluster, and claims that two threads read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-from controllers.anycast_ip.claim import CLUSTER_UUID
-from controllers.anycast_ip.sources import cluster_identity
-from tests.anycast_world import Kube
+from api.anycast_ip import TAINT
+from controllers.anycast_ip.claim import CLUSTER_UUID, claim_for
+from controllers.anycast_ip.sources import ClaimStore, cluster_identity
+from dev.fake_api import Request
+from tests.anycast_world import SETTINGS, Kube, a_node, stored
+from tests.factories import NOW
+from tests.fakes import FakeClock
 
 
 def test_the_clusters_uuid_is_made_once_and_kept() -> None:
@@ -32,3 +36,22 @@ def test_an_emptied_uuid_is_not_created_again(data: dict[str, str]) -> None:
     kube.place("configmaps", {"metadata": {"name": CLUSTER_UUID}, "data": data})
     with pytest.raises(ValueError, match="kube-system/aia-official-cluster-uuid"):
         cluster_identity(kube)
+
+
+def test_a_claim_that_two_threads_settle_at_once_is_settled() -> None:
+    kube, claim = Kube(), claim_for(a_node(TAINT), SETTINGS, NOW)
+    claims = ClaimStore(kube, "drawbridge", FakeClock())
+    claims.load()
+    kube.place("configmaps", stored(claim))
+    assert claims.look_for_late() == [claim.uid]
+    others = [claim.uid]
+
+    def meanwhile(_: Request) -> None:
+        if others:
+            claims.settle(others.pop())
+
+    kube.api.fault = meanwhile
+    claims.settle(claim.uid)
+
+    assert claims.get(claim.uid) == claim
+    assert claims.unsettled(claim.uid) is None

@@ -239,8 +239,10 @@ class ClaimStore:
         if (at := self._unanswered.get(uid)) is not None:
             stored = self._store.read(name_of(uid))
             self._note(uid, self._managed(stored) if stored else None)
-            if stored or self._clock() >= at + ARRIVAL:
-                del self._unanswered[uid]
+            is_settled = stored or self._clock() >= at + ARRIVAL
+            # Another thread may have settled it, or have left a write without an answer since.
+            if is_settled and self._unanswered.get(uid) == at:
+                self._unanswered.pop(uid, None)
 
     def unsettled(self, uid: str) -> float | None:
         """Seconds after which to settle a claim again that is not there, but may still arrive."""
