@@ -442,6 +442,24 @@ def test_a_node_that_did_not_start_pods_is_the_last_choice_for_a_while() -> None
     assert taint not in changed.body["spec"]["taints"]
 
 
+def test_what_is_avoided_is_read_and_forgotten_while_nothing_is_decided() -> None:
+    world, name = unstarted()
+    world.pass_by(310.0)
+    assert ends(world, name)
+    parts, asked = world.leader.parts, list[bool]()
+
+    def clock() -> float:
+        asked.append(parts._deciding.locked())
+        return world.clock()
+
+    parts._unstarted._clock = clock
+    parts.upkeep()
+    assert AWAY in parts.avoided()
+
+    assert asked
+    assert all(asked)
+
+
 def test_nothing_is_avoided_any_more_when_it_is_switched_off() -> None:
     world, name = unstarted()
     world.leader.set_nodes(fleet())

@@ -186,7 +186,10 @@ class Elasticity:
 
     def avoided(self) -> Container[str]:
         """Super nodes that recently did not start pods."""
-        return self._unstarted.nodes() if self._sources.settings().home_failover.enabled else ()
+        if not self._sources.settings().home_failover.enabled:
+            return ()
+        with self._deciding:
+            return self._unstarted.nodes()
 
     def _outages(self, nodes: Iterable[WatchedNode]) -> Mapping[str, float]:
         """The seconds, by name, for which super nodes have been in a state that passes.
@@ -221,7 +224,8 @@ class Elasticity:
         self._report()
         keep_only(lambda: _uids(*pods.gated(), *pods.unbound()), self._new.since, *self._eligibility.by_uid)
         keep_only(lambda: {pod.key for pod in pods.gated()}, self._still.since)
-        self._unstarted.forget()
+        with self._deciding:
+            self._unstarted.forget()
         by_uid = (self._leaving.since, *self._writer.by_uid, *self._unstarted.by_uid, *self.reporter.by_uid)
         keep_only(lambda: _uids(*pods.all()), *by_uid)
 

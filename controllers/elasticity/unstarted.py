@@ -65,7 +65,7 @@ class Unstarted:
     """What this leader has seen: pods that wait, their Events, and what each key avoids, for longer each time.
 
     By its own monotonic *clock*: others' stamps may be minutes ahead or behind. Safe to share between threads as long
-    as one at a time asks of a pod.
+    as one at a time asks of a pod, and one at a time of what is avoided.
     """
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
