@@ -219,7 +219,7 @@ def test_a_lent_address_that_is_blocked_is_given_to_no_node_that_comes_or_waits(
     lab.run_for(2 * SETTINGS.resync_period)
     assert idle(lab) == {address}
     lab.world.alter(address, blocked=False)
-    lab.run(lab.all_open, 2 * SETTINGS.resync_period, "open")
+    lab.run(lab.all_open, SETTINGS.resync_period + 10, "open")
 
     assert [each.id for each in lab.on("n2")] == [address]
 

@@ -448,7 +448,10 @@ class Reader(_Parts):
         waits, seen = self._memory.waits, self._cloud.address(claim.address)
         if seen is None:
             return Seen(self._missing(claim))
+        before, settings = self._inventory.last_read(claim.address), self._settings()
         self._inventory.note(seen)
+        if claim.pooled and before and not is_usable(before, settings) and is_usable(seen, settings):
+            self._sources.enqueue_all()  # nodes may wait for it
         if ended := ENDS.get(seen.status):
             waits.end(claim.uid, ended)
         return Seen(
