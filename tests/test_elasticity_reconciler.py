@@ -21,7 +21,7 @@ from kube.selectors import REQUIRED
 from kube.types import INSTANCE_TYPE
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, Killed, World, fleet, node, sorted_out, super_node
+from tests.elasticity_world import AWAY, HOME, Killed, World, fleet, node, raw_pod, sorted_out, super_node
 from tests.tables import table
 
 
@@ -123,6 +123,39 @@ def test_a_pod_that_its_owner_lets_go_while_it_is_written_to_is_placed(taking_ov
     else:
         world.leader.decide()
         let_go()
+        world.leader.let_go()
+    world.leader.settle()
+
+    assert world.placements() == {"local": 1}
+
+
+@pytest.mark.parametrize("taking_over", [False, True])
+def test_a_pod_of_another_revision_that_takes_the_name_of_one_that_is_written_to_is_placed(
+    taking_over: bool,
+) -> None:
+    world = World()
+    (name,) = world.create(1, kind="StatefulSet")
+    raw = raw_pod(name, kind="StatefulSet", revision="2")
+    left, carry_out = [{**raw, "metadata": {**raw["metadata"], "uid": "another"}}], world.cluster.carry_out
+
+    def replaced() -> None:
+        if left:
+            world.cluster.remove(name)
+            world.cluster.put(left.pop())
+
+    def by_version(call: Request) -> Reply:
+        """As the real one, which compares versions before it compares uids."""
+        reply = carry_out(call)
+        return reply if reply.status != 422 else refusal(409, "Conflict", "it has been modified")
+
+    world.cluster.carry_out = by_version  # type: ignore[method-assign]
+    if taking_over:
+        world.take_over(replaced)
+    else:
+        world.pass_by(5.0)
+        world.clock.advance(10.0)
+        world.leader.decide()
+        replaced()
         world.leader.let_go()
     world.leader.settle()
 

@@ -91,7 +91,7 @@ class Takeover:
         return not pod.held and (pod.gated or may_burst)
 
     def _finish(self, uid: str) -> None:
-        key, current = self._due[uid].key, self._pods.current(self._due[uid])
+        key, current = self._due[uid].key, self._pods.named_as(self._due[uid])
         if current and current.key != key:
             self._enqueue(current.key)  # that was read, for which no handler is called
         with self._lock:
