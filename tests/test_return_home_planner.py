@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api.elasticity import BURST
+from api.elasticity import BURST, PLACEMENT, SUPER
 from controllers.elasticity.eligibility import request_of
 from controllers.elasticity.filters import Request
 from controllers.elasticity.patches import TOLERATION
@@ -152,6 +152,10 @@ def test_when_a_workload_can_miss_a_pod(
     assert unsettled(Current(own, others, pods)) == why
 
 
+BEYOND = decode_for_return(
+    raw_of(raw_pod("web-3", gated=False, annotations={PLACEMENT: SUPER}, spec={"nodeName": AWAY}))
+)
+"""One that a scale-out brings to a super node, beyond LOCAL_REPLICAS."""
 BEGUN = Return(Request(TWO[1], PodSpec()), frozenset({"uid-web-0", "uid-web-1"}), 0.0, 0.0)
 
 
@@ -168,6 +172,14 @@ BEGUN = Return(Request(TWO[1], PodSpec()), frozenset({"uid-web-0", "uid-web-1"})
         "its successor is local and not ready": ((TWO[0], member("web-2", HOME, ready=False)), 1.0, None),
         "its successor is local": ((TWO[0], member("web-2", HOME)), 1.0, Outcome.LOCAL),
         "its successor is on a super node": ((TWO[0], member("web-2", ready=False)), 1.0, Outcome.SUPER),
+        "it is scaled out meanwhile": ((TWO[0], member("web-2", ""), BEYOND), 1.0, None),
+        "its successor is local beside that": (
+            (TWO[0], member("web-2", HOME), replace(BEYOND, ready=True)),
+            1.0,
+            Outcome.LOCAL,
+        ),
+        "its successor is not local beside that": ((TWO[0], member("web-2"), BEYOND), 1.0, Outcome.SUPER),
+        "its successor is beyond the number": ((TWO[0], BEYOND), 1.0, Outcome.SUPER),
     },
 )
 def test_what_became_of_an_eviction(members: tuple[Pod, ...], now: float, expected: Outcome | None) -> None:

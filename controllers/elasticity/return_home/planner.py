@@ -16,7 +16,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import structs
 
-from api.elasticity import LOCAL_REPLICAS, RETURN_HOME, never_returns
+from api.elasticity import LOCAL_REPLICAS, RETURN_HOME, SUPER, never_returns
 from controllers.elasticity.filters import Request, Topology, misses
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.pods import Pod, PodIndex, born
@@ -152,7 +152,10 @@ class Return:
 
 def outcome(begun: Return, members: Sequence[Pod], super_nodes: Container[str], now: float) -> Outcome | None:
     """None while that is open; *members* are the workload's *now*."""
-    if any(pod.node_name in super_nodes for pod in begun.replacements(members)):
+    new = begun.replacements(members)
+    there = [pod for pod in new if pod.node_name in super_nodes]
+    # Beside a pod that may be local, those beyond LOCAL_REPLICAS come from a scale-out.
+    if there and (len(there) == len(new) or any(pod.placed != SUPER for pod in there)):
         return Outcome.SUPER
     if any(pod.metadata.uid == begun.request.pod.metadata.uid for pod in members):
         return Outcome.KEPT if now - begun.at >= SETTLE else None
