@@ -33,8 +33,11 @@ class Resource:
         return replace(self, subresource=name)
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
-        """Names are quoted: owners and claims of a pod can have any, also one with another path and a query."""
-        place = ("namespaces", namespace) if self.namespaced and namespace else ()
+        """Names are quoted: owners and claims of a pod can have any, also one with another path and a query.
+
+        So can an address of the page have any namespace.
+        """
+        place = ("namespaces", quote(namespace, safe="")) if self.namespaced and namespace else ()
         quoted = name and quote(name, safe=":")
         parts = (self.root, *place, self.plural, quoted, self.subresource)
         return "/".join(part for part in parts if part)

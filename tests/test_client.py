@@ -42,6 +42,10 @@ PATHS = {
         PODS.path("shop", "../a?watch=true"),
         f"{PODS.path('shop')}/..%2Fa%3Fwatch%3Dtrue",
     ),
+    "a namespace that there cannot be": (
+        PODS.path("../?watch=true#", "a"),
+        "/api/v1/namespaces/..%2F%3Fwatch%3Dtrue%23/pods/a",
+    ),
     "named group": (LEASES.path("a", "b"), "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"),
 }
 

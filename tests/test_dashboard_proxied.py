@@ -74,6 +74,15 @@ def test_a_probe_needs_no_name_and_reads_nothing(api: FakeAPI) -> None:
     assert len(api.calls) == before
 
 
+def test_a_namespace_with_a_query_leads_to_no_other_path(api: FakeAPI) -> None:
+    before = len(api.calls)
+    answer = open_page(app_of(api), "/explain/pod/%3Fwatch=true%23/redis-0")
+
+    assert answer.status_code == 200
+    assert "cannot be shown" in answer.text
+    assert all("watch" not in each.query for each in api.calls[before:])
+
+
 def test_nothing_can_be_written(api: FakeAPI) -> None:
     app = app_of(api)
     text = open_page(app, "/rollouts").text
