@@ -33,8 +33,8 @@ class Feature:
     webhooks: str = ""
     """``webhooks(replica)``: its webhooks, also while it is off, because the chart may enable it meanwhile.
 
-    If their reviews write nothing, `explain` and `simulate` ask them, too, by a deadline that never comes: else those
-    that *predicted* makes.
+    If their reviews write nothing, and go by one look, `explain` and `simulate` ask them, too, by a deadline that never
+    comes: else those that *predicted* makes.
     """
     endpoint: str = ""
     """``serve(client, settings)``: what each replica of the controllers serves, also while another one leads."""
@@ -132,6 +132,7 @@ FEATURES = (
         },
         pages={"elasticity": ("dashboard.elasticity:read", "Elasticity")},
         health="cli.elasticity.health:HEALTH",
+        predicted="cli.elasticity.prediction:predicted",
         simulates={"scale": "cli.elasticity.scale:scale_command"},
         effects="cli.elasticity.scale:effects",
     ),

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.elasticity import PATH
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
@@ -24,8 +26,9 @@ from cli.installation import WebhookConfiguration
 from cli.inventory import Inventory
 from dev.fake_api import FakeAPI
 from features import FEATURES
-from kube.resources import NAMESPACES, NODES, PODS
+from kube.resources import LEASES, NAMESPACES, NODES, PODS
 from settings import Settings
+from tests import cli
 from tests.charts import helm_needed, render, settings_in
 from tests.explained import (
     NAMESPACES_OF_ALL_SORTS,
@@ -35,8 +38,14 @@ from tests.explained import (
     pod_in,
     registered,
 )
+from tests.factories import NOW, raw_pod
+from tests.fakes import FakeClock
 from tests.ingress_daemonset import raw
+from tests.tables import table
+from webhook.admission import parse
 from webhook.app import create_app
+from webhook.elasticity.leader import REFRESH, LeaseReader
+from webhook.elasticity.webhook import PlacementWebhook
 from webhook.replica import Replica
 
 pytestmark = helm_needed
@@ -218,6 +227,43 @@ def test_explain_and_the_server_say_the_same_about_ingress_daemonsets(subtests: 
             assert sum(each.decision is not None for each in predicted.answers) == 2
             for answer in predicted.answers:
                 agree(World(api, known.settings), asked, answer)
+
+
+@table(
+    "expired, ahead, gated",
+    {
+        "a leader": (-5, 0, True),
+        "none for a moment": (40, 0, True),
+        "none for long": (300, 0, False),
+        "a leader, by a clock that is off": (-5, 3600, True),
+    },
+)
+def test_explain_and_the_server_say_the_same_while_there_is_no_leader(
+    expired: float, ahead: float, gated: bool
+) -> None:
+    renewed = NOW - timedelta(seconds=15 + expired)
+    known, api, clock = installation(local_replicas=True), FakeAPI(now=lambda: renewed), FakeClock(0.0)
+    api.fault = cli.answered
+    api.put(NAMESPACES, {"metadata": {"name": "shop"}})
+    election = known.settings.leader_election
+    name, namespace = election.resource_name, election.resource_namespace
+    api.put(LEASES, cli.lease(renewed) | {"metadata": {"name": name, "namespace": namespace}})
+    reader = LeaseReader(api.client(), lambda: election, clock=clock, now=lambda: NOW)
+    server = PlacementWebhook(lambda: known.settings.elasticity, reader.absence)
+    pod = raw_pod("web-0", namespace="shop")
+    # It decides about a leader by its second look.
+    reader.absence(clock())
+    clock.advance(REFRESH if expired > 0 else 0)
+
+    inventory = inventory_of(api, known)
+    inventory.cluster = Cluster(api.client(), "default", cli.connection_to(api))
+    inventory.now = lambda: NOW + timedelta(seconds=ahead)
+    answer = predict(creation_of(PODS, pod), snapshot_of(inventory, namespaces=["shop"])).answer(PATH)
+
+    assert answer is not None
+    assert answer.decision is not None
+    by_server = server.review(parse(creation_of(PODS, pod).review(UID)), clock() + 1)
+    assert ("gated" in answer.decision.audit) == ("gated" in by_server.audit) == gated
 
 
 def _essence(record: Record) -> tuple[str, str, str, str]:
