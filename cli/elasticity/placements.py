@@ -62,20 +62,26 @@ def listed(pods: Sequence[Pod], super_nodes: Collection[str]) -> tuple[Placement
 
 
 def to_return(pods: Sequence[Pod], super_nodes: Collection[str], names: Collection[str]) -> list[Placement]:
-    """The pods to evict: *names*, or all that local nodes had no room for, but for those that must stay.
+    """The pods to evict: *names*, or all that local nodes had no room for, but for those that go or must stay.
 
-    Failure for one of *names* whose replacement would not be local.
+    Failure for one of *names* that is terminating, or whose replacement would not be local.
     """
     found = {each.metadata.name: each for each in pods if each.spec.node_name in super_nodes}
     if missing := sorted({*names} - found.keys()):
         raise Failure(f"{missing[0]} is not a pod on a super node", "drawbridge elasticity list shows those")
     for name in names:
+        if found[name].terminating:
+            raise Failure(
+                f"{name} is terminating already", "drawbridge elasticity list shows its replacement"
+            )
         if why := _why_not(found[name]):
             raise Failure(
                 f"{name} would not return: {why}", "raise LOCAL_REPLICAS of its workload, then restart that"
             )
     bursts = [
-        pod for pod in found.values() if BURST in pod.metadata.annotations and not must_stay(pod.metadata)
+        pod
+        for pod in found.values()
+        if BURST in pod.metadata.annotations and not pod.terminating and not must_stay(pod.metadata)
     ]
     chosen = [found[name] for name in dict.fromkeys(names)] or bursts
     return [_placement(each, super_nodes) for each in chosen]
