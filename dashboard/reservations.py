@@ -9,7 +9,7 @@ from datetime import datetime
 from api.ip_reservation import FINISHED
 from cli.inventory import Inventory
 from cli.ip_reservation.pools import Headroom, headroom
-from cli.ip_reservation.reservations import Reservation, listed, segments_of, settings_of
+from cli.ip_reservation.reservations import Reservation, listed, segments_of, settings_in_force
 from cli.output import Document
 
 
@@ -38,7 +38,7 @@ class ReservationsPage(Document, frozen=True):
 
 
 def read(inventory: Inventory) -> ReservationsPage:
-    segments, settings = segments_of(inventory), settings_of(inventory)
+    segments, settings = segments_of(inventory), settings_in_force(inventory)
     pools, unknown = headroom(inventory, segments)
     reservations = listed(segments, settings)
     ended = [each for each in reservations if each.expires_at]

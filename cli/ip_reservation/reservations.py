@@ -251,7 +251,7 @@ def list_reservations(session: Session, watch: bool) -> None:
 
     def read() -> Reservations:
         inventory = Inventory(session.cluster)
-        segments, settings = segments_of(inventory), settings_of(inventory)
+        segments, settings = segments_of(inventory), settings_in_force(inventory)
         shown = listed(segments, settings, session.options.namespace or None)
         return Reservations(shown, settings.max_count)
 
@@ -341,6 +341,12 @@ def settings_of(inventory: Inventory) -> IPReservationSettings:
     if inventory.installed.unread:
         raise inventory.installed.unread
     return inventory.installed.in_force.ip_reservation
+
+
+def settings_in_force(inventory: Inventory) -> IPReservationSettings:
+    """As `settings_of`; Failure for those that are refused, too: the programs have others than the defaults."""
+    settings_of(inventory)
+    return inventory.settings.ip_reservation
 
 
 def segments_of(inventory: Inventory) -> Sequence[IPReservation]:
