@@ -6,6 +6,7 @@ What becomes of objects then, the features say: `judged` asks one about each pod
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -266,7 +267,9 @@ def values_of(file: Path, what_to_do: str) -> dict[str, Any]:
     try:
         values = yaml.safe_load(file.read_text())
         why = "" if isinstance(values, dict) else "it is no mapping of values"
-    except (yaml.YAMLError, ValueError) as error:
+        # Refuses what contains itself by an alias, as Helm does.
+        json.dumps(values, default=str, skipkeys=True)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = f"it is no YAML: {error}"
     if why:
         raise Failure(f"the file cannot be used: {why}", what_to_do)

@@ -15,6 +15,7 @@ from dev.lab.install import merged
 from settings import parse
 from tests.charts import SETS, configurations, helm_needed
 from tests.pages import ROOT
+from tests.tables import table
 from tests.test_settings import CAPO
 
 NAMES = yaml.safe_load((ROOT / "tests/data/originals/names.yaml").read_text())
@@ -78,13 +79,21 @@ def test_entries_without_a_counterpart_are_comments_before_the_values(tmp_path: 
     )
 
 
-def test_what_is_no_file_of_values_is_refused(tmp_path: Any) -> None:
+@table(
+    "text, why",
+    {
+        "a list": ("- a", "it is no mapping of values"),
+        "an alias within itself": ("a: &a {b: *a}", "it is no YAML: Circular reference detected"),
+        "too deep": ("a: " + "[" * 5000, "it is no YAML: maximum recursion depth exceeded"),
+    },
+)
+def test_what_is_no_file_of_values_is_refused(tmp_path: Any, text: str, why: str) -> None:
     file = tmp_path / "values.yaml"
-    file.write_text("- a")
+    file.write_text(text)
     result = CliRunner().invoke(drawbridge, ["convert-values", "--from", "capo", str(file)])
 
     assert result.exit_code == 1
-    assert "the file cannot be used: it is no mapping of values" in result.output
+    assert f"the file cannot be used: {why}" in result.output
 
 
 def test_keys_are_not_printed(tmp_path: Any) -> None:
