@@ -156,6 +156,8 @@ def outcome(stored: str, values: Raw, namespace: str) -> tuple[Values, Change | 
         if given in ORIGINALS and value in ("", None, {}):
             continue
         if name not in SETTINGS:
+            if value == {} and _is_known(given):
+                continue
             if _lacks_its_map(given, value):
                 refused.append(
                     Refusal(given, "the chart has values in it: write one of them, or leave it out")
@@ -215,14 +217,14 @@ def _lacks_its_map(name: str, value: object) -> bool:
 
 
 def leaves(values: Raw, is_value: Callable[[str], bool], path: str = "") -> Iterator[tuple[str, Any]]:
-    """By their names; *is_value* says of a name whether a map there is a value itself.
+    """By their names; *is_value* says of a name whether a map there is a value itself, as one without entries is.
 
     A dot within a key is escaped, as for ``helm --set``: Helm takes ``a.b: 1`` for no value of a.
     """
     for key, value in values.items():
         part = str(key).replace(".", r"\.")
         name = f"{path}.{part}" if path else part
-        if isinstance(value, Mapping) and not is_value(name):
+        if value and isinstance(value, Mapping) and not is_value(name):
             yield from leaves(value, is_value, name)
         else:
             yield name, value
