@@ -25,7 +25,7 @@ from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, bad, count_of, title, warning
 from cli.pods import Pod
 from cli.session import Commands, Session, pass_session
-from cli.value_names import MAPS, NO_SETTINGS, ORIGINALS, SETTINGS
+from cli.value_names import MAPS, NO_SETTINGS, NULLS, ORIGINALS, SETTINGS
 from features import FEATURES
 from kube.resources import NAMESPACES
 from kube.types import Namespace
@@ -174,6 +174,8 @@ def outcome(stored: str, values: Raw, namespace: str) -> tuple[Values, Change | 
         old, new = before, value
         for part in SETTINGS[name].split("."):
             old = (old or {}).get(part)
+        if value is None:
+            new = NULLS.get(name)
         if name in MAPS and isinstance(old, Mapping) and isinstance(value, Mapping):
             new = {key: each for key, each in {**old, **value}.items() if each is not None}
         if name == EXCLUDED and isinstance(new, list):

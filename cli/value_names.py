@@ -78,6 +78,13 @@ MAPS = (
     "ingressDaemonSet.healthChecker.resources",
 )
 """Values that are maps themselves: Helm merges them, and null removes a key."""
+NULLS: Mapping[str, object] = {
+    "config.leaderElectionEnable": True,
+    "ipReservation.labelSelector.matchLabels": {},
+    "ipReservation.labelSelector.matchExpressions": [],
+    "ingressDaemonSet.healthChecker.resources": {},
+}
+"""Values of which the chart makes another setting than null where they are null."""
 _OTHERS: Mapping[str, str] = {
     "": (
         "global nameOverride fullnameOverride commonLabels replicaCount imagePullSecrets "

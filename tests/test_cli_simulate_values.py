@@ -30,6 +30,12 @@ CHANGES: dict[str, Raw] = {
     "namespaces": {"elasticity": {"excludedNamespaces": ["a"], "maxSuperPods": {"total": 5}}},
     "features off": {"elasticity": {"enabled": False}, "ingressDaemonSet": {"enabled": False}},
     "a null": {"elasticity": {"localReplicas": None}},
+    "nulls of which the chart makes a setting": {
+        "config": {"leaderElectionEnable": None},
+        "ipReservation": {"labelSelector": {"matchLabels": None, "matchExpressions": None}},
+        "ingressDaemonSet": {"healthChecker": {"resources": None}},
+    },
+    "sections without entries": {"elasticity": {}, "config": {"node": {}}, "podAnnotations": {}},
     "the cloud": {"cloud": {"region": "ap-guangzhou", "rateShare": "50%", "subnets": []}},
     "what is no setting": {"replicaCount": 5, "webhook": {"threads": 100, "nodeSelector": {"a": "b"}}},
 }
