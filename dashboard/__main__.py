@@ -12,11 +12,27 @@ from typing import Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
 
 from cli.cluster import cluster_of
+from cli.explain.kinds import log_no_decisions
 from dashboard.app import create_read_only_app
 from dashboard.pages import explanation_of, pages_of
+from telemetry import logs
 from telemetry.http import listen_address
+
+LEVEL = "warning"
+
+
+class RootLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
+    """gunicorn's messages go to the root logger."""
+
+    def setup(self, cfg: object) -> None:
+        super().setup(cfg)
+        for logger in (self.error_log, self.access_log):
+            logger.handlers.clear()
+            logger.propagate = True
+
 
 OPTIONS: dict[str, Any] = {
     "worker_class": "gthread",
@@ -27,7 +43,8 @@ OPTIONS: dict[str, Any] = {
     "forwarded_allow_ips": "",
     "control_socket_disable": True,
     "worker_tmp_dir": "/dev/shm",  # noqa: S108 - the heartbeat file
-    "loglevel": "warning",
+    "loglevel": LEVEL,
+    "logger_class": RootLogger,
 }
 
 
@@ -61,6 +78,8 @@ def main() -> None:
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="it is served as")
     chosen = parser.parse_args()
     hosts = {each.lower() for each in chosen.allow_host}
+    logs.configure(LEVEL)
+    log_no_decisions()
     Server(listen_address(chosen.listen), partial(app_of, hosts)).run()
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 from flask import Flask
@@ -15,6 +20,7 @@ from dev.fake_api import FakeAPI
 from tests import cli
 from tests.dashboard import mirror
 from tests.factories import raw_pod
+from tests.pages import ROOT
 from tests.test_ingress_daemonset_rollout import begun, detaching
 
 NAME = "drawbridge.example.com"
@@ -98,3 +104,30 @@ def test_the_server_listens_on_an_address_of_either_family() -> None:
 
     assert server.cfg.bind == ["[::]:8090"]
     assert server.cfg.worker_class_str == "gthread"
+
+
+def test_what_it_logs_is_json(tmp_path: Path) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "KUBERNETES_SERVICE_HOST"}
+    without = {"KUBECONFIG": str(tmp_path / "none"), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "dashboard", "--listen=127.0.0.1:0"]
+    ended = subprocess.run(command, env=environ | without, capture_output=True, text=True, check=False)
+
+    # gunicorn prints the reason once more.
+    lines = [json.loads(each) for each in ended.stderr.splitlines() if not each.startswith("there is no")]
+    assert [(each["logger"], each["level"]) for each in lines] == [("gunicorn.error", "error")] * len(lines)
+    assert "there is no kubeconfig" in lines[0]["exception"]
+
+
+def test_what_it_predicts_is_not_logged() -> None:
+    command = (
+        "from telemetry import logs; from cli.explain.kinds import log_no_decisions; import structlog, logging;"
+        " logs.configure('warning'); log_no_decisions();"
+        " structlog.stdlib.get_logger('webhook').warning('pod not gated');"
+        " logging.getLogger('flask').error('failed')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", command], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert [json.loads(each)["event"] for each in ended.stderr.splitlines()] == ["failed"]
+    assert ended.stdout == ""

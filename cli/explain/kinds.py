@@ -77,11 +77,15 @@ def _unlogged(*_: object) -> NoReturn:
     raise structlog.DropEvent
 
 
+def log_no_decisions() -> None:
+    """Drop what webhooks and planners log: here their decisions are only predictions."""
+    structlog.configure(processors=[_unlogged])
+
+
 def snapshot_of(inventory: Inventory, pods: Iterable[Raw] = (), namespaces: Iterable[str] = ()) -> Snapshot:
     """What the webhooks decide by, about *pods* and in these *namespaces*, and those of the pods."""
     if not structlog.is_configured():
-        # What webhooks and planners log would stand on standard output, in the midst of a JSON document.
-        structlog.configure(processors=[_unlogged])
+        log_no_decisions()  # on standard output, in the midst of a JSON document
     by_key = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in pods}
     names = sorted({*namespaces, *(key.partition("/")[0] for key in by_key)})
     raws = {name: inventory.get(NAMESPACES, name, None, Raw) for name in names}
