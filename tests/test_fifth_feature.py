@@ -21,7 +21,7 @@ CONFIG = "apiVersion: drawbridge.io/v1\nkind: DrawbridgeConfig\nspot: {enabled: 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the repository with the feature, switched on."""
-    directory = repository(tmp_path_factory.mktemp("fifth"), "docs")
+    directory = repository(tmp_path_factory.mktemp("fifth"))
     subprocess.run(["git", "apply", "-C1", str(PATCH)], cwd=directory, check=True)
     (directory / "config.yaml").write_text(CONFIG)
     return directory

@@ -34,7 +34,9 @@ PRODUCT = (
     "telemetry",
     "webhook",
 )
-COPIED = (*PRODUCT, "cli", "charts", "deploy", "tests", "dev", "wsgi.py", "features.py", "pyproject.toml")
+PAGES = ("docs", "README.md", "CONTRIBUTING.md")
+PROGRAMS = ("wsgi.py", "features.py", "pyproject.toml")
+COPIED = (*PRODUCT, "cli", "charts", "deploy", "tests", "dev", *PROGRAMS, *PAGES)
 
 
 @dataclass(frozen=True)
@@ -113,9 +115,9 @@ ingressDaemonSet: {enabled: true}
 """
 
 
-def repository(directory: Path, *more: str) -> Path:
+def repository(directory: Path) -> Path:
     """A copy of it, in which `run_in` runs Python."""
-    for name in (*COPIED, *more):
+    for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
