@@ -289,6 +289,7 @@ SCENARIOS: dict[str, list[Step]] = {
         create(CONFIG_MAPS, {"dat": {"a": "b"}}, "d"),
         patch(CONFIG_MAPS, {"metadata": {"resourceVersion": "1"}, "data": {"a": "c"}}),
         patch(CONFIG_MAPS, {"metadata": {"uid": "other"}, "data": {"a": "c"}}),
+        patch(CONFIG_MAPS, {"metadata": {"uid": "other", "resourceVersion": "1"}, "data": {"a": "c"}}),
         patch(CONFIG_MAPS, {"metadata": {"resourceVersion": "1"}}),
         patch(CONFIG_MAPS, {"data": {"a": None}}),
         replace(CONFIG_MAPS, lambda raw: raw.update(data={"x": "y"})),

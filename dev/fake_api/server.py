@@ -788,12 +788,15 @@ def _check_place(kind: Kind, target: Target, metadata: Raw) -> None:
 
 
 def _check_identity(write: _Write, old: Raw, new: Raw) -> None:
+    """A patch by an old version is refused for that, before its uid is looked at (registry/generic, Store.Update)."""
+    is_outdated = new.get("resourceVersion") not in (None, "", old["resourceVersion"])
     if new.get("uid") not in (None, "", old["uid"]):
-        if write.patches:
+        if not write.patches:
+            what = f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: {old['uid']}"
+            raise _conflict(write.kind, write.key[2], what)
+        if not is_outdated:
             raise Refused(422, "Invalid", f'metadata.uid: Invalid value: "{new["uid"]}": field is immutable')
-        what = f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: {old['uid']}"
-        raise _conflict(write.kind, write.key[2], what)
-    if new.get("resourceVersion") not in (None, "", old["resourceVersion"]):
+    if is_outdated:
         what = "the object has been modified; please apply your changes to the latest version and try again"
         raise _conflict(write.kind, write.key[2], what)
 
