@@ -5,11 +5,11 @@ import os
 import sys
 
 from gunicorn.arbiter import Arbiter
-from gunicorn.glogging import Logger
 
 import features
 from settings import SettingsError, config_path, load
 from telemetry import logs
+from telemetry.gunicorn import RootLogger
 from telemetry.http import CannotListen, listen_address
 from webhook import app as _app  # noqa: F401 - see `pre_fork`
 from webhook.health import SideServers
@@ -19,17 +19,6 @@ from webhook.worker import WebhookWorker
 SPARE_THREADS = 4
 # The longest timeout of an API server, and time for the last bytes.
 LONGEST_REQUEST, LEEWAY = 30, 5
-
-
-class RootLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's messages go to the root logger."""
-
-    def setup(self, cfg: object) -> None:
-        super().setup(cfg)
-        for logger in (self.error_log, self.access_log):
-            logger.handlers.clear()
-            logger.propagate = True
-
 
 try:
     _settings = load(config_path())

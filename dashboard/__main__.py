@@ -12,28 +12,16 @@ from typing import Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
-from gunicorn.glogging import Logger
 
 from cli.cluster import cluster_of
 from cli.explain.kinds import log_no_decisions
 from dashboard.app import create_read_only_app
 from dashboard.pages import explanation_of, pages_of
 from telemetry import logs
+from telemetry.gunicorn import RootLogger
 from telemetry.http import listen_address
 
 LEVEL = "warning"
-
-
-class RootLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's messages go to the root logger."""
-
-    def setup(self, cfg: object) -> None:
-        super().setup(cfg)
-        for logger in (self.error_log, self.access_log):
-            logger.handlers.clear()
-            logger.propagate = True
-
-
 OPTIONS: dict[str, Any] = {
     "worker_class": "gthread",
     "workers": 1,
