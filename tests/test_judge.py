@@ -322,6 +322,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         address.OpenWithAddress,
         [see(at, needing(), addresses=cloud("node-2")) for at in (0, 400)],
     ),
+    "a node is open without its address for long while none is bound": (
+        address.OpenWithAddress,
+        [see(at, needing()) for at in (0, 1300)],
+    ),
     "a node is opened without an address": (
         address.OpenedWithAddress,
         [see(0, needing(tainted=True)), see(1, needing())],
@@ -743,6 +747,21 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node is open without an address, and says so": (
         lambda: address.OpenWithAddress(release=True),
         [see(at, without(), addresses=cloud("node-2")) for at in (0, 400)],
+    ),
+    "a node is open without its address while none is bound that would show that it is gone": (
+        address.OpenWithAddress,
+        [
+            *(see(at, needing(), addresses=cloud("node-2", status="UNBIND")) for at in (0, 400, 800)),
+            see(900, needing(tainted=True)),
+        ],
+    ),
+    "another address was bound only just now": (
+        address.OpenWithAddress,
+        [
+            see(0, needing()),
+            *(see(at, needing(), addresses=cloud("node-2")) for at in (400, 600)),
+            see(601, needing(tainted=True)),
+        ],
     ),
     "a pod keeps the address that its node had when it was bound": (
         address.PodsKnowTheirs,

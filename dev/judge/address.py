@@ -38,8 +38,8 @@ CHANGES = 4
 """Of the bill."""
 OPEN_FOR = 60.0
 """Seconds after which a node that came open has been closed, if it has to be."""
-NONE_LISTED = 900.0
-"""Seconds more until an address counts as gone while none of the cluster is listed: documented."""
+NONE_BOUND = 900.0
+"""Seconds more until an address counts as gone while none of the cluster is listed as bound: documented."""
 TERMS = 4
 """So many leaders may end, each after `leaseDuration`, before one sees nodes that admission was not asked about."""
 EXHAUSTED, BY_CLOCKS = 600.0, 60.0
@@ -161,14 +161,14 @@ class OpenWithAddress(Invariant):
         self.name = (
             f"address: no node is open without its address for more than {most:.0f} s, and none at rest"
         )
-        self._most, self._open = most, Since()
+        self._most, self._open, self._proven = most, Since(), Since()
 
     def look(self, seen: Observation) -> Iterator[str]:
-        most = (
-            self._most if any(each.is_ours for each in seen.addresses.values()) else self._most + NONE_LISTED
-        )
-        for node, seconds in self._open.of(self._without(seen), seen.at).items():
-            if seconds > most:
+        without = self._without(seen)
+        # Another that is bound is what shows that the missing one is gone.
+        proven = self._proven.of(without if bound_instances(seen) else (), seen.at)
+        for node, seconds in self._open.of(without, seen.at).items():
+            if proven.get(node, 0.0) > self._most or seconds > self._most + NONE_BOUND:
                 yield f"{node} for {seconds:.0f} s"
 
     def rest(self, seen: Observation) -> Iterator[str]:

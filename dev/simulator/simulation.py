@@ -10,8 +10,8 @@ from typing import Any
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dev.judge import Finding, Judge
-from dev.judge.address import NONE_LISTED
-from dev.judge.observation import condition
+from dev.judge.address import NONE_BOUND
+from dev.judge.observation import BOUND, condition
 from dev.judge.truth import any_crash
 from dev.simulator import objects
 from dev.simulator.core.kernel import HotLoop, Kernel
@@ -56,7 +56,7 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
         while (world.at_work or kernel.now < world.suspended_until) and not judge.findings:
             run(world, judge, STEP)
         elsewhere = "anycast_ip" in scenario.features and is_any_elsewhere(world)
-        run(world, judge, scenario.rest + (NONE_LISTED if elsewhere else 0.0))
+        run(world, judge, scenario.rest + (NONE_BOUND if elsewhere else 0.0))
         run_rollouts(world, judge)
         if not judge.findings:
             judge.rest(world.observed_at_rest())
@@ -119,8 +119,9 @@ def graces(spec: Raw) -> float:
 
 
 def is_any_elsewhere(world: World) -> bool:
-    """Whether an address of a claim is in another account, or may be, as none is listed."""
-    return bool(world.claims) and bool(world.cloud.other_account.addresses or not world.cloud.addresses)
+    """Whether an address of a claim is in another account, or may be, as none is bound."""
+    is_any_bound = any(each.status in BOUND for each in world.cloud.addresses)
+    return bool(world.claims) and bool(world.cloud.other_account.addresses or not is_any_bound)
 
 
 def start_afresh(world: World, judge: Judge) -> None:
