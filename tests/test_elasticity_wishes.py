@@ -170,6 +170,36 @@ def test_a_pinned_pod_without_room_waits_and_says_so() -> None:
     ]
 
 
+@table(
+    "of, goes",
+    {
+        "the first waits": ({}, ["web-2"]),
+        "both are": ({"n": "2"}, []),
+        "by their ordinals": ({"kind": "StatefulSet"}, ["web-1", "web-2"]),
+        "an ordinal is below N": ({"kind": "StatefulSet", "n": "2"}, ["web-2"]),
+        "they could run nowhere else": ({"spec": EKLET}, ["web-1", "web-2"]),
+        "the first may go, too": ({"annotations": {MODE: "prefer"}}, ["web-1", "web-2"]),
+    },
+)
+def test_the_first_are_pinned_also_when_no_webhook_server_saw_them(
+    of: dict[str, Any], goes: list[str]
+) -> None:
+    """They have no affinity, and were counted as local: so those beyond N are others."""
+    world = World(**PINNING)
+    for _ in range(2):
+        world.stuck(**{"n": "1"} | of)
+        world.clock.advance(1.0)
+    world.leader.settle()
+    world.leader.settle()
+
+    assert [name for name in ("web-1", "web-2") if BURST in world.annotations(name)] == goes
+    waits = [message for reason, message in world.leader.recorder.events if reason == "KeptLocal"]
+    number = of.get("n", "1")
+    assert waits == [f"{NO_ROOM} it is one of the first {number}, which are pinned: it waits"] * (
+        2 - len(goes)
+    )
+
+
 OF_HOME = [{"key": HOSTNAME, "operator": "In", "values": [HOME]}]
 VOLUME = {
     "hostPath": {"path": "/data"},

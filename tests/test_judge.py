@@ -104,6 +104,13 @@ def pinned(name: str, on: str = "node-1", gated: bool = False) -> Raw:
     return raw
 
 
+def on_its_way(name: str) -> Raw:
+    """One that may go to a super node."""
+    raw = pinned(name, on="")
+    raw["spec"]["tolerations"] = [{"key": "eks.tke.cloud.tencent.com/eklet", "operator": "Exists"}]
+    return raw
+
+
 def half_updated(*pods: Raw, old: bool = True) -> Observation:
     """A Deployment of two, whose former template has a pod on a super node, which is *old*; others fill the cap."""
     template = {"metadata": replica("")["metadata"], "spec": {"containers": [{"image": "web:1"}]}}
@@ -431,6 +438,13 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     "one of the first N pods, which are pinned, is on a super node": (
         placement.TheFirstStayHome,
         [see(0, SUPER, pods=(pinned("a", gated=True),)), see(1, SUPER, pods=(pinned("a", "eklet"),))],
+    ),
+    "one of the first N pods, which are pinned, is on a super node, and another one may go there": (
+        placement.TheFirstStayHome,
+        [
+            see(0, SUPER, pods=(pinned("a", on=""), pinned("b", gated=True))),
+            see(1, SUPER, pods=(on_its_way("a"), pinned("b", "eklet"))),
+        ],
     ),
     "more than N pods are local": (
         placement.NeverMoreThanNLocal,
@@ -840,6 +854,13 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(0, node(), SUPER, pods=(pinned("a"), pinned("b", gated=True))),
             see(1, node(), SUPER, pods=(pinned("a"), pinned("b", "eklet"))),
             see(2, node(), SUPER, pods=(pinned("b", "eklet"),)),
+        ],
+    ),
+    "a pod beyond the first N, which are pinned and wait, goes to a super node": (
+        placement.TheFirstStayHome,
+        [
+            see(0, node(), SUPER, pods=(pinned("a", on=""), pinned("b", gated=True))),
+            see(1, node(), SUPER, pods=(pinned("a", on=""), pinned("b", "eklet"))),
         ],
     ),
     "a rollout stands still while the cap and local nodes are full": (

@@ -276,6 +276,10 @@ class _Planner:
             return stays("KeptLocal", f"{NO_ROOM} {policy.inputs}: it must stay local")
         if is_kept_off(pod):
             return stays("KeptLocal", f"{NO_ROOM} its affinity keeps it off super nodes: it waits")
+        if self._snapshot.is_pinned(pod, policy) and not self._super_nodes.is_asked_for(pod):
+            return stays(
+                "KeptLocal", f"{NO_ROOM} it is one of the first {policy.number}, which are pinned: it waits"
+            )
         if BURST in pod.metadata.annotations:
             return stays("KeptLocal", f"{NO_ROOM} others took its toleration of super nodes back: it waits")
         found = self._super_nodes.objections(pod, bound=False)

@@ -23,7 +23,7 @@ from api.elasticity import (
 )
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.patches import Action, Kind
-from controllers.elasticity.pods import Pod, oldest_first
+from controllers.elasticity.pods import Pod, born, oldest_first
 from kube.types import ObjectMeta, Value
 from settings import ElasticitySettings
 
@@ -172,6 +172,24 @@ class Snapshot:
             if action and action.kind in DECIDED:
                 found[DECIDED[action.kind]] += 1
         return found
+
+    def is_pinned(self, pod: Pod, policy: Policy) -> bool:
+        """Whether *pod*, which has no node, is one of the first N that wait for local ones, or that is not known yet.
+
+        Those placed as such are known by their affinity; this is for those that no webhook server saw.
+        """
+        if not policy.pin or policy.replicas is None:
+            return policy.pin and policy.unknown is not None
+        if policy.ordinal is not None:
+            return policy.ordinal < policy.replicas
+        names = self.cluster.nodes.names
+        local = [
+            pod
+            for pod in self.pods
+            if location_of(pod, names) is Location.LOCAL and not pod.may_come_to_super_nodes
+        ]
+        local.sort(key=lambda pod: (not pod.node_name, born(pod)))
+        return pod in local[: policy.replicas]
 
     def age(self, pod: Pod) -> float:
         return self.ages.get(pod.metadata.uid, math.inf)

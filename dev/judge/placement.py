@@ -148,15 +148,18 @@ class TheFirstStayHome(Invariant):
 
 
 def _is_beyond(pod: Raw, seen: Observation) -> bool:
-    """Whether N others are local of the pods of its revision, which are pinned instead."""
+    """Whether N others of its revision are local, or wait for a local node: these are pinned instead."""
     limit, own = notes(pod).get(LOCAL_REPLICAS, ""), owner(pod, "ReplicaSet")
-    nodes = [
-        seen.nodes.get(each["spec"].get("nodeName", ""))
-        for each in seen.pods.values()
-        if own and owner(each, "ReplicaSet") == own
-    ]
-    local = sum(each is not None and not is_super(each) for each in nodes)
+    others = [each for each in seen.pods.values() if own and owner(each, "ReplicaSet") == own]
+    local = sum(_is_local(each, seen) for each in others)
     return FIXED_IP not in notes(pod) and limit.isdecimal() and local >= int(limit)
+
+
+def _is_local(pod: Raw, seen: Observation) -> bool:
+    if not pod["spec"].get("nodeName"):
+        return not (pod["spec"].get("schedulingGates") or _ends(pod) or _may_be_billed(pod))
+    node = seen.nodes.get(pod["spec"]["nodeName"])
+    return node is not None and not is_super(node)
 
 
 class NeverMoreThanTheCap(Invariant):
