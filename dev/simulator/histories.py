@@ -2172,6 +2172,22 @@ def all_shapes(world: World) -> Iterator[float]:
     check_places(world, {"web": (2, 4), "called": (0, 1)})
 
 
+@history("elasticity", nodes=2)
+def pinned_unseen(world: World) -> Iterator[float]:
+    """The first pod of a workload is pinned though it came while no webhook server answered; the next one is not."""
+    for number in (1, 2):
+        world.patch(NODES, f"node-{number}", {"spec": {"unschedulable": True}})
+    no_webhook_server_answers(world, world.kernel.dice)
+    (pinned,) = (each for _, each in objects.shapes() if each["metadata"]["name"] == "pinned")
+    pinned["spec"]["replicas"] = 1
+    world.kubectl_create(DEPLOYMENTS, pinned)
+    yield 100.0
+    check_places(world, {"pinned": (0, 0)})
+    world.patch(DEPLOYMENTS, "pinned", {"spec": {"replicas": 2}})
+    yield 60.0
+    check_places(world, {"pinned": (0, 1)})
+
+
 @history("elasticity", nodes=3, values={"elasticity": {"maxSuperPods": {"total": 9}}})
 def asks_for_one_super_node(world: World) -> Iterator[float]:
     """A pod that tolerates super nodes, and asks for one that is closed for a while, is not kept local by a cap."""
