@@ -180,9 +180,8 @@ def plan(
     due = {change.segment.metadata.name: change for change in changes if _is_due(change, pods, settings, now)}
     if enough is None:
         return Plan([*due.values()], ())
-    whole = [change.segment for change in changes if _may_be_compacted(change, pods)]
-    known = [[noted[identity_of(segment, record)] for record in segment.records] for segment in whole]
-    compactions = compact(zip(whole, known, strict=True), enough)
+    small = [change.segment for change in changes if _may_be_compacted(change, pods)]
+    compactions = _compact(small, noted) if len(small) >= enough else ()
     sources = {name for compaction in compactions for name in compaction.sources}
     moved = {
         name: records
@@ -200,7 +199,7 @@ def plan(
 def _may_be_compacted(change: Change, pods: Pods) -> bool:
     """What is relied on only in a segment of the owner, which may not be known yet: no copy of others replaces it."""
     segment = change.segment
-    stays_whole = len(change.kept) == len(segment.records)
+    stays_whole = is_small(segment) and len(change.kept) == len(segment.records)
     return stays_whole and (segment.is_owned_by(pods.owner) or segment.keys.isdisjoint(pods.relied_on))
 
 
@@ -479,14 +478,12 @@ def _dropped_of_relied_on(copies: Sequence[Copy], owner: str) -> Iterator[tuple[
             yield copy.segment.metadata.name, copy.record.key
 
 
-def compact(segments: Iterable[tuple[IPReservation, Sequence[Record]]], enough: int) -> Sequence[Compaction]:
-    """Of segments that are left as they are, with what is known of their records. What was made ahead stays apart."""
-    small = [(segment, records) for segment, records in segments if is_small(segment)]
-    if len(small) < enough:
-        return ()
-    level = 1 + max(segment.level for segment, _ in small)
-    sources = frozenset(segment.metadata.name for segment, _ in small)
-    records = {record.key: record for _, held in small for record in held}.values()
+def _compact(small: Sequence[IPReservation], noted: Reserved) -> Sequence[Compaction]:
+    """What is known of the records of *small* segments. What was made ahead stays apart."""
+    level = 1 + max(segment.level for segment in small)
+    sources = frozenset(segment.metadata.name for segment in small)
+    found = ((segment, record) for segment in small for record in segment.records)
+    records = {record.key: noted[identity_of(segment, record)] for segment, record in found}.values()
     parts = [[record for record in records if is_ahead(record) is ahead] for ahead in (True, False)]
     return [Compaction(level, page, sources) for part in parts for page in pages(part)]
 
