@@ -127,7 +127,7 @@ def test_nothing_that_is_over_is_compacted() -> None:
 
     found = plan([over, *others], pods, CONFIG, NOW, enough=FEW)
 
-    assert [(each.segment, each.delete) for each in found.changes] == [(over, True)]
+    assert [(each.segment, each.kept) for each in found.changes] == [(over, ())]
     assert [each.sources for each in found.compactions] == [{each.metadata.name for each in others}]
 
 
@@ -135,7 +135,7 @@ def test_nothing_that_is_over_is_compacted() -> None:
 def test_ten_thousand_reservations_are_at_most_sixty_four_objects_at_rest(size: int) -> None:
     segments, made = batches(10_000 // size, size), 0
     while (found := planned(segments)).changes or found.compactions:
-        gone = {each.segment.metadata.name for each in found.changes if each.delete}
+        gone = {each.segment.metadata.name for each in found.changes if not each.kept}
         segments = [each for each in segments if each.metadata.name not in gone]
         for each in found.compactions:
             made += 1

@@ -85,10 +85,10 @@ def test_a_segment_is_deleted_with_its_last_record(level: int) -> None:
     held = record(ended=ago(hours=1))
 
     (change,) = plan([segment(held, level=level)], NONE, settings(), NOW)
-    assert (change.kept, change.delete, change.released) == ((), True, ((held, Cause.AGE),))
+    assert (change.kept, change.released) == ((), ((held, Cause.AGE),))
 
     (change,) = plan([segment(level=level)], NONE, settings(), NOW)
-    assert change.delete
+    assert change.kept == ()
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,7 @@ def test_a_deletion_that_was_requested_again_gives_nothing_back_of_any_copy() ->
 
     waits[admission_of(again)] = 120.0
     first, second = plan(copies, Pods({before.uid: RUNNING}, waits), settings(), NOW)
-    assert [(each.segment.metadata.name, each.delete) for each in (first, second)] == [
-        ("a", True),
-        ("b", True),
-    ]
+    assert [(each.segment.metadata.name, each.kept) for each in (first, second)] == [("a", ()), ("b", ())]
     assert (first.released, [cause for _, cause in second.released]) == ((), [Cause.GIVEN_BACK])
 
 
@@ -212,7 +209,7 @@ def test_a_copy_that_a_user_wants_released_stays_until_that_is_done() -> None:
     assert plan([named, copy], Pods({record().uid: TERMINATING}, {}), settings(), NOW) == []
 
     first, second = plan([named, copy], NONE, settings(), NOW)
-    assert (first.delete, second.delete) == (True, True)
+    assert (first.kept, second.kept) == ((), ())
     assert [cause for _, cause in second.released] == [Cause.BY_HAND]
 
 
@@ -270,7 +267,7 @@ def after_a_round(
     return [
         written(each, changes[name].kept if (name := each.metadata.name) in changes else each.records)
         for each in segments
-        if not (each.metadata.name in changes and changes[each.metadata.name].delete)
+        if each.metadata.name not in changes or changes[each.metadata.name].kept
     ]
 
 
@@ -292,7 +289,6 @@ def test_every_record_is_kept_or_released_and_none_early(
     left += [each for change in changes for each, _ in change.released]
     assert {each.key for each in left} == {each.key for one in segments for each in one.records}
     for change in changes:
-        assert not (change.delete and change.kept)
         for each, cause in change.released:
             life = pods.life_of(each)
             assert (life is RUNNING) == (cause is Cause.GIVEN_BACK)

@@ -121,12 +121,11 @@ class Pods:
 
 @dataclass(frozen=True)
 class Change:
-    """Write *kept* to *segment*, or delete it."""
+    """Write *kept* to *segment*, or delete it when that is nothing."""
 
     segment: IPReservation
     kept: tuple[Record, ...]
     released: tuple[tuple[Record, Cause], ...]
-    delete: bool
 
 
 @dataclass(frozen=True)
@@ -249,7 +248,7 @@ def _change(
             is_finished = noted[identity].reason == FINISHED
             reason = FINISHED if is_finished else record.reason  # of each copy, but for that
             kept.append(_with_end(record, noted[identity].ended, reason))
-    return Change(segment, tuple(kept), tuple(released), delete=not kept)
+    return Change(segment, tuple(kept), tuple(released))
 
 
 def _is_due(change: Change, pods: Pods, settings: IPReservationSettings, now: datetime) -> bool:
@@ -258,7 +257,7 @@ def _is_due(change: Change, pods: Pods, settings: IPReservationSettings, now: da
     if change.segment.metadata.deletion_timestamp and not change.segment.spec.reserved_cidrs:
         return False  # only its finalizers are left
     # A write also repairs a malformed entry, for which Calico would give no pod an address.
-    if change.delete or len(change.kept) < len(before) or change.segment.malformed:
+    if not change.kept or len(change.kept) < len(before) or change.segment.malformed:
         return True
     recent = timedelta(seconds=min(END_WAITS, SHARE_OF_TIME * settings.duration))
     return any(

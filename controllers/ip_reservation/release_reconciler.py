@@ -139,10 +139,10 @@ class ReleaseReconciler:
         # A finalizer would keep what is in the segment reserved: it is deleted when it is empty.
         is_blocked = change.segment.metadata.finalizers and change.segment.spec.reserved_cidrs
         try:
-            if change.delete and not is_blocked:
-                self.reservations.delete(change.segment)
-            else:
+            if change.kept or is_blocked:
                 self.reservations.write(change.segment, change.kept, timeout=5.0)
+            else:
+                self.reservations.delete(change.segment)
         except (Conflict, NotFound):
             return  # another client has written since: the next run reads it
         except KubeError as error:
