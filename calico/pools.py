@@ -194,13 +194,6 @@ def decode_block(encoded: msgspec.Raw) -> Block:
         raise msgspec.ValidationError(str(error)) from error
 
 
-def ip_pools(client: Client, api_version: str, *, timeout: float) -> Sequence[IPPool]:
-    """Empty without Calico. *timeout*, in seconds, is for all calls together. KubeError."""
-    end = time.monotonic() + timeout
-    resource = located(client, POOLS, api_version, timeout=timeout)
-    return client.list(resource, type=IPPool, timeout=left_until(end)).items if resource else ()
-
-
 def located(
     client: Client, plural: str, api_version: str = AUTO, *, timeout: float | None = None
 ) -> Resource | None:

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 from api.same_address import CalicoIPAM
 from api.standing import epoch_in
 from calico.ledger import Ledger
-from calico.pools import ip_pools, ipam_configuration
-from calico.reservations import Reservations
+from calico.pools import POOLS, IPPool, ipam_configuration, located
+from calico.reservations import Reservations, left_until
 from kube.client import Client
 from kube.errors import Unreachable
 from kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
@@ -120,10 +120,12 @@ class Cluster:
 
 
 def calico_ipam(client: Client, api_version: str, timeout: float) -> CalicoIPAM:
-    """*timeout*, in seconds, is for all calls together. KubeError."""
+    """Without pools where Calico has none. *timeout*, in seconds, is for all calls together. KubeError."""
     end = time.monotonic() + timeout
     configuration = ipam_configuration(client, api_version, timeout=timeout)
-    return CalicoIPAM(configuration, ip_pools(client, api_version, timeout=end - time.monotonic()))
+    resource = located(client, POOLS, api_version, timeout=left_until(end))
+    pools = client.list(resource, type=IPPool, timeout=left_until(end)).items if resource else ()
+    return CalicoIPAM(configuration, pools)
 
 
 def epoch_of_configuration(client: Client, name: str, timeout: float) -> str | None:
