@@ -39,7 +39,7 @@ def pools(cidr: str, assigned: Sequence[int], *reservations: IPReservation) -> S
 
 def released(
     segments: Sequence[IPReservation],
-    known: Sequence[Pool] | None,
+    known: Sequence[Pool] = (),
     config: IPReservationSettings | None = None,
     pods: Pods = NONE,
 ) -> Mapping[int, Cause]:
@@ -59,7 +59,7 @@ FIVE = segment(*(gone(number) for number in range(1, 6)))
 def test_nothing_is_released_for_pools_that_are_not_known_or_give_no_addresses() -> None:
     disabled = pools_of([a_pool("10.0.0.0/29", disabled=True)], [], [FIVE])
 
-    assert released([FIVE], None) == released([FIVE], []) == released([FIVE], disabled) == {}
+    assert released([FIVE]) == released([FIVE], disabled) == {}
     assert len(released([FIVE], pools("10.0.0.0/29", [], FIVE))) == 1
 
 
@@ -79,7 +79,7 @@ def test_the_oldest_of_more_than_a_namespace_may_have_are_released(
     other = segment(*(gone(number, namespace="kafka") for number in (20,)), name="b")
     bare = segment(gone(30, uid="", namespace="", pod=""), gone(31, uid="", namespace="", pod=""), name="c")
 
-    found = released([FIVE, other, bare], None, settings(maxPerNamespace=most))
+    found = released([FIVE, other, bare], (), settings(maxPerNamespace=most))
 
     assert found == dict.fromkeys(expected, Cause.NAMESPACE)
 
@@ -119,7 +119,7 @@ def test_pods_that_finished_have_their_own_limit(
     others = [gone(number, reason="deleted") for number in (20, 21, 22)]
     config = settings(maxFinished=most, maxCount=of_deleted)
 
-    assert released([segment(*finished, *others)], None, config) == expected
+    assert released([segment(*finished, *others)], (), config) == expected
 
 
 def test_unconfirmed_records_displace_none_and_neither_do_addresses_that_pods_still_have() -> None:

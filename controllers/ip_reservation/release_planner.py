@@ -156,12 +156,12 @@ def plan(
     now: datetime,
     *,
     enough: int | None = MANY,
-    pools: Sequence[Pool] | None = None,
+    pools: Sequence[Pool] = (),
 ) -> Plan:
     """The segments to rewrite or to delete, and to create: *enough* small ones are compacted.
 
-    While it is None, none is created: what is known is stored where the records are. While *pools* are not known,
-    nothing is released for them.
+    While it is None, none is created: what is known is stored where the records are. While pools are not known, there
+    are no *pools*, and nothing is released for them.
     """
     copies = by_identity(segments)
     noted = {identity: note_end(merged(found), pods, now) for identity, found in copies.items()}
@@ -171,7 +171,7 @@ def plan(
         if (cause := _cause(record, copies[identity], pods, settings, now))
     }
     needed = {identity for identity, record in noted.items() if pods.is_needed(record)}
-    causes |= _too_many(noted, causes.keys() | needed, settings, pools or ())
+    causes |= _too_many(noted, causes.keys() | needed, settings, pools)
     dropped = set(_dropped(copies, causes, pods))
 
     ordered = sorted(segments, key=place_of)
@@ -345,7 +345,7 @@ def _too_many(
 
     Each limit counts what the one before it leaves, and nothing that is *settled*; those of pods that finished count
     apart from all others. Only reservations whose time has begun count, so neither addresses that pods still have nor
-    unconfirmed ones displace any. Without pools, or where they are not known, none is too many for them.
+    unconfirmed ones displace any. Without pools, none is too many for them.
     """
     most_of = settings.max_per_namespace
     pool_of = {cidr: pool for pool in pools for cidr in pool.ours}

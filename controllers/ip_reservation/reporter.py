@@ -138,7 +138,7 @@ class Reporter:
         UNCONFIRMED.set(len(unconfirmed))
         RESERVED_MAX.set(settings.max_count)
         SEGMENTS.set(len(ours) + len(snapshot.settled))
-        self.inventory_of_pools(snapshot.pools or ())
+        self.inventory_of_pools(snapshot.pools)
         MALFORMED.set(sum(len(segment.malformed) for segment in everything))
         for segment in everything:
             for entry in segment.malformed:

@@ -41,15 +41,15 @@ ReadPools = Callable[[Sequence[IPReservation]], Sequence[Pool] | None]
 class Snapshot:
     """All segments, *ours* to decide about, and what is known of their pods; *quiet*: none is new.
 
-    Of *settled* ones nothing is to be decided. *pools* is None while they limit nothing, or are not known.
+    Of *settled* ones nothing is to be decided. There are no *pools* while they limit nothing, or are not known.
     """
 
     everything: Sequence[IPReservation]
     ours: Sequence[IPReservation]
     pods: Pods
     quiet: bool
-    pools: Sequence[Pool] | None = None
-    settled: Sequence[IPReservation] = ()
+    pools: Sequence[Pool]
+    settled: Sequence[IPReservation]
 
 
 class SnapshotReader:
@@ -76,10 +76,10 @@ class SnapshotReader:
     def read(self, settings: IPReservationSettings) -> Snapshot:
         caches, claims = self.caches, self.caches.claims
         everything = caches.segments.list()
-        pools, relied_on = self._pools_of(everything), claims.relied_on()
+        pools, relied_on = self._pools_of(everything) or (), claims.relied_on()
         owner = claims.owner.uid if claims.owner else ""
         all_ours = [segment for segment in everything if segment.ours]
-        unassigned = NO_KEYS.union(*(pool.ours for pool in pools or ()))
+        unassigned = NO_KEYS.union(*(pool.ours for pool in pools))
         settled = settled_of(all_ours, owner, relied_on, unassigned)
         names = {segment.metadata.name for segment in settled}
         ours = [segment for segment in all_ours if segment.metadata.name not in names]
@@ -103,7 +103,7 @@ class SnapshotReader:
         )
         pods = replace(pods, waits=self._waits(records, pods), ends=self._noted_ends(records, pods))
         pods = replace(pods, lives={**lives, **self._doubted(records, pods, settings)})
-        limits = pools if settings.pools.enabled else None
+        limits = pools if settings.pools.enabled else ()
         return Snapshot(everything, ours, pods, self._is_quiet(all_ours), limits, settled)
 
     def waited_for(self, records: Iterable[Record]) -> Keys:
