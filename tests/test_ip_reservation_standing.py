@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from api.ip_reservation import FINISHED, RESERVE, RESERVE_FINISHED
 from api.standing import RESERVED, STANDING, epoch_in, expression_of, mark_of, with_epoch
 from calico.pools import Pool, pools_of
-from calico.segment import RELEASE, IPReservation, Record
+from calico.segment import IPReservation, Record
 from cli.explain.matching import evaluate
 from controllers.ip_reservation import standing
 from controllers.ip_reservation.caches import decode_pod
@@ -230,11 +230,9 @@ LARGE = tuple(numbered(n, reason=STANDING) for n in range(300))
 OWNER_UID = "the configuration"
 
 
-def large(*records: Record, **parts: Any) -> IPReservation:
-    made = segment(*records, name=parts.pop("name", "large"))
-    owners = (OwnerReference(uid=parts.pop("owner", OWNER_UID)),)
-    annotations = made.metadata.annotations | parts.pop("annotations", {})
-    return replace(made, metadata=replace(made.metadata, owner_references=owners, annotations=annotations))
+def large(*records: Record, owner: str = OWNER_UID, **parts: Any) -> IPReservation:
+    made = segment(*records, **{"name": "large"} | parts)
+    return replace(made, metadata=replace(made.metadata, owner_references=(OwnerReference(uid=owner),)))
 
 
 JUST_ENDED = record(reason=STANDING, ended=ago(minutes=1))
@@ -260,28 +258,23 @@ def test_what_is_held_for_a_pod_that_is_gone_outlasts_the_configuration(
     assert [[*each.records] for each in found] == expected
 
 
+ALIVE = [record(f"10.1.0.{n}/32", uid="lives", reason=STANDING) for n in range(FEW)]
+SMALL = [large(each, name=f"small-{n:02}") for n, each in enumerate(ALIVE)]
+
+
 def test_compaction_keeps_apart_what_goes_with_the_configuration() -> None:
-    living = [record(f"10.1.0.{n}/32", uid="lives", reason=STANDING) for n in range(FEW)]
-    segments = [large(each, name=f"small-{n:02}") for n, each in enumerate(living)]
-    pods = Pods({"lives": Life.RUNNING}, {})
+    pods = Pods({"lives": Life.RUNNING})
+    found = plan_releases([*SMALL, segment(JUST_ENDED)], pods, SETTINGS, NOW, enough=FEW).compactions
 
-    found = plan_releases([*segments, segment(JUST_ENDED)], pods, SETTINGS, NOW, enough=FEW).compactions
-
-    assert [[*each.records] for each in found] == [living, [JUST_ENDED]]
+    assert [[*each.records] for each in found] == [ALIVE, [JUST_ENDED]]
 
 
-def test_what_is_relied_on_is_compacted_only_once_its_owner_is_known() -> None:
+@pytest.mark.parametrize(("owner", "count"), [("", 0), (OWNER_UID, 1)])
+def test_what_is_relied_on_is_compacted_only_once_its_owner_is_known(owner: str, count: int) -> None:
     """A leader knows it after its first marks, and never while standing reservations are switched off."""
-    living = [record(f"10.1.0.{n}/32", uid="lives", reason=STANDING) for n in range(FEW)]
-    segments = [large(each, name=f"small-{n:02}") for n, each in enumerate(living)]
-    pods = Pods({"lives": Life.RUNNING}, relied_on=frozenset(each.key for each in living))
+    pods = Pods({"lives": Life.RUNNING}, relied_on=frozenset(each.key for each in ALIVE), owner=owner)
 
-    found = [
-        plan_releases(segments, dataclasses.replace(pods, owner=owner), SETTINGS, NOW, enough=FEW).compactions
-        for owner in ("", OWNER_UID)
-    ]
-
-    assert [len(each) for each in found] == [0, 1]
+    assert len(plan_releases(SMALL, pods, SETTINGS, NOW, enough=FEW).compactions) == count
 
 
 # What a pass does not look at.
@@ -296,7 +289,7 @@ def test_what_is_relied_on_is_compacted_only_once_its_owner_is_known() -> None:
         pytest.param([large(*LARGE, record("10.1.0.1/32", uid="x"))], (), False, id="one is not relied on"),
         pytest.param([large(replace(LARGE[0], ended=NOW), *LARGE[1:])], (), False, id="one has an end"),
         pytest.param([large(*LARGE, owner="another")], (), False, id="it outlasts the configuration"),
-        pytest.param([large(*LARGE, annotations={RELEASE: LARGE[0].cidr})], (), False, id="a user releases one"),
+        pytest.param([large(*LARGE, release=LARGE[0].cidr)], (), False, id="a user releases one"),
         pytest.param([large(*LARGE[:9])], (), False, id="small: it may be compacted"),
     ],
 )  # fmt: skip
@@ -935,7 +928,7 @@ def test_without_a_configuration_no_pod_counts_as_reserved_ahead() -> None:
 
 def test_a_condition_that_another_client_removed_is_written_with_a_new_epoch() -> None:
     world = reserved_ahead()
-    before = world.api.get(PODS, "redis-0", "redis")["metadata"]["annotations"][RESERVED]
+    before = world.annotations("redis-0")[RESERVED]
     bare = configuration()["webhooks"]
     world.api.edit(VALIDATING_WEBHOOKS, NAME, {"webhooks": bare})
     assert world.asks()
@@ -943,7 +936,7 @@ def test_a_condition_that_another_client_removed_is_written_with_a_new_epoch() -
     world.run(10)
 
     assert not world.asks()
-    assert world.api.get(PODS, "redis-0", "redis")["metadata"]["annotations"][RESERVED] != before
+    assert world.annotations("redis-0")[RESERVED] != before
 
 
 def test_no_mark_counts_in_a_configuration_that_a_client_creates_again_as_it_was() -> None:
@@ -960,13 +953,20 @@ def test_no_mark_counts_in_a_configuration_that_a_client_creates_again_as_it_was
     assert not world.asks()
 
 
-def test_switched_off_the_condition_goes_first_and_reservations_once_no_api_server_can_have_it() -> None:
+def switched_off() -> World:
+    """No controller of standing reservations or marks runs any more."""
     world = reserved_ahead()
     off = world.settings.standing.model_copy(update={"enabled": False})
     world.settings = world.settings.model_copy(update={"standing": off})
     world.lead()
+    world.standing.observe = lambda old, new: ()  # type: ignore[method-assign]
     world.standing.reconcile = lambda key: 0.0  # type: ignore[method-assign]
     world.marks.reconcile = lambda key: None  # type: ignore[method-assign]
+    return world
+
+
+def test_switched_off_the_condition_goes_first_and_reservations_once_no_api_server_can_have_it() -> None:
+    world = switched_off()
 
     world.run(PROPAGATION)
     assert world.asks()
@@ -977,14 +977,8 @@ def test_switched_off_the_condition_goes_first_and_reservations_once_no_api_serv
 
 
 def test_marks_that_cannot_be_made_void_are_relied_on_only_while_their_pods_live() -> None:
-    """As where a policy lets no client edit webhook configurations: no controller of marks runs any more."""
-    world = reserved_ahead()
-    off = world.settings.standing.model_copy(update={"enabled": False})
-    world.settings = world.settings.model_copy(update={"standing": off})
-    world.lead()
-    world.standing.observe = lambda old, new: ()  # type: ignore[method-assign]
-    world.standing.reconcile = lambda key: 0.0  # type: ignore[method-assign]
-    world.marks.reconcile = lambda key: None  # type: ignore[method-assign]
+    """As where a policy lets no client edit webhook configurations."""
+    world = switched_off()
     reconcile = world.epochs.reconcile
 
     def refused(key: str) -> float:
@@ -1003,20 +997,7 @@ def test_marks_that_cannot_be_made_void_are_relied_on_only_while_their_pods_live
     assert world.reservations.held == []
 
 
-def test_two_installations_do_not_replace_each_others_marks_for_ever() -> None:
-    world = reserved_ahead()
-    others = marked(world.api.get(PODS, "redis-0", "redis"), "f" * 16)["metadata"]["annotations"]
-    writes = []
-    for _ in range(3):
-        annotate(world, others)
-        world.api.calls.clear()
-        world.run()
-        writes.append(len([call for call in world.api.calls if call.method == "PATCH"]))
-
-    assert writes == [1, 0, 0]
-
-
-def test_replaced_marks_of_another_installation_are_remembered_up_to_a_number(
+def test_two_installations_replace_each_others_marks_once_as_far_as_they_are_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(standing, "MOST_REPLACED", 1)
