@@ -35,6 +35,14 @@ def range_of(cidr: str) -> Range:
     return network.version, first, first + network.num_addresses
 
 
+def range_if_any(cidr: str) -> Range | None:
+    """None when *cidr*, which any client may have written, is none."""
+    try:
+        return range_of(cidr)
+    except ValueError:
+        return None
+
+
 def size_of(whole: Range) -> int:
     return whole[2] - whole[1]
 
@@ -92,10 +100,7 @@ class IPPool(Value, frozen=True):
     def range(self) -> Range | None:
         """None for a pool that gives pods no addresses: it is switched off, for other uses, or has no CIDR."""
         uses = self.spec.allowed_uses or (WORKLOAD,)
-        try:
-            return None if self._is_off or WORKLOAD not in uses else range_of(self.spec.cidr)
-        except ValueError:
-            return None
+        return None if self._is_off or WORKLOAD not in uses else range_if_any(self.spec.cidr)
 
     @property
     def _is_off(self) -> bool:
@@ -113,10 +118,8 @@ class IPPool(Value, frozen=True):
 
     def has(self, ip: str) -> bool:
         """Also while it is disabled: its addresses stay with their pods."""
-        try:
-            return overlap(range_of(self.spec.cidr), range_of(ip)) is not None
-        except ValueError:
-            return False
+        whole = range_if_any(self.spec.cidr)
+        return whole is not None and overlap(whole, range_of(ip)) is not None
 
 
 class Attribute(Value, frozen=True):
@@ -174,10 +177,12 @@ class Block:
         return (self.assigned >> (found[1] - self.range[1]) & ((1 << size_of(found)) - 1)).bit_count()
 
 
-def block_of(block: IPAMBlock) -> Block:
-    """ValueError when its CIDR is none."""
+def block_of(block: IPAMBlock) -> Block | None:
+    """None when its CIDR is none."""
+    if (whole := range_if_any(block.spec.cidr)) is None:
+        return None
     assigned = sum(1 << place for place, held in enumerate(block.spec.allocations) if held is not None)
-    return Block(slim(block.metadata), range_of(block.spec.cidr), assigned, block.spec.strict_affinity)
+    return Block(slim(block.metadata), whole, assigned, block.spec.strict_affinity)
 
 
 def decode_pool(encoded: msgspec.Raw) -> IPPool:
@@ -188,10 +193,9 @@ def decode_pool(encoded: msgspec.Raw) -> IPPool:
 
 def decode_block(encoded: msgspec.Raw) -> Block:
     """MsgspecError when it cannot be read."""
-    try:
-        return block_of(_BLOCK.decode(encoded))
-    except ValueError as error:
-        raise msgspec.ValidationError(str(error)) from error
+    if (block := block_of(_BLOCK.decode(encoded))) is None:
+        raise msgspec.ValidationError("spec.cidr is no CIDR")
+    return block
 
 
 def located(

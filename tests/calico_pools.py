@@ -37,4 +37,6 @@ def a_pool(cidr: str, name: str = "main", **spec: Any) -> IPPool:
 
 
 def a_block(cidr: str, *assigned: str) -> Block:
-    return block_of(msgspec.convert(block(cidr, *assigned), IPAMBlock))
+    made = block_of(msgspec.convert(block(cidr, *assigned), IPAMBlock))
+    assert made is not None
+    return made

@@ -28,6 +28,7 @@ from calico.reservations import AUTO, GROUPS
 from dev.fake_api import FakeAPI, Kind
 from kube.client import Resource
 from kube.types import ObjectMeta
+from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, a_block, a_pool, block, pool
 from tests.factories import numbered, segment
 
@@ -97,6 +98,21 @@ def test_what_is_kept_of_a_block_is_a_bit_for_each_address() -> None:
 def test_a_block_without_a_range_is_refused_as_what_cannot_be_decoded() -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_block(encoded({"spec": {"cidr": "10.0.0"}}))
+
+
+@pytest.mark.parametrize(
+    "command", [("simulate", "drain", "n1"), ("explain", "ip", "10.0.0.1")], ids=" ".join
+)
+def test_a_block_without_a_range_keeps_no_command_from_its_answer(command: tuple[str, ...]) -> None:
+    api = cli.installed(kinds=KINDS)
+    api.put(cli.resource("Node"), {"metadata": {"name": "n1"}})
+    api.put(POOLS, pool("10.0.0.0/26"))
+    api.put(BLOCKS, {"metadata": {"name": "10-0-0-0-26"}, "spec": {"cidr": "10.0.0", "allocations": [0]}})
+
+    result = cli.run(api, *command)
+
+    assert result.exit_code == 0, result.output
+    assert "main" in result.output
 
 
 def allocatable(status: str) -> dict[str, object]:

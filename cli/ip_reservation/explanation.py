@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
 
 from api.same_address import IP_ADDRS, CalicoIPAM, Ending, open_promise, plan_ending, promises_of
-from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located, overlap, range_of
+from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located, overlap, range_if_any, range_of
 from calico.segment import IPReservation, Record, canonical
 from cli.cluster import attempt
 from cli.errors import Failure, unreadable
@@ -111,9 +111,9 @@ def _assignment(inventory: Inventory, pool: IPPool, address: str) -> Assignment 
     name = re.sub(r"[.:/]", "-", str(ip_network(f"{address}/{size}", strict=False)))
     if (block := inventory.find(resource, name, None, IPAMBlock)) is None:  # no node has it yet
         return None
-    whole = range_of(block.spec.cidr)
-    found = overlap(whole, range_of(address))
-    noted = block.spec.attribute_of(found[1] - whole[1]) if found else None
+    whole = range_if_any(block.spec.cidr)
+    found = overlap(whole, range_of(address)) if whole else None
+    noted = block.spec.attribute_of(found[1] - whole[1]) if whole and found else None
     if noted is None:
         return None
     about = noted.secondary or {}

@@ -57,7 +57,7 @@ def headroom(
             *pool.usage.figures,
             sum(overlap(each, pool.range) is not None for each in going),
         )
-        for pool in pools_of(pools, [block_of(each) for each in blocks], segments)
+        for pool in pools_of(pools, [*filter(None, map(block_of, blocks))], segments)
     )
     return tuple(found), ""
 
