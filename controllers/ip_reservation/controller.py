@@ -58,7 +58,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     if resource is None:
         return
     caches = caches_of(context.informers, resource)
-    workloads = workloads_of(context.informers, caches.pods) if current().workload_opt_in else None
+    workloads = workloads_of(context.informers, caches.pods) if current().workload_opt_in else {}
     if context.wait_synced(caches.segments, caches.namespaces, caches.pods):
         _wait_for_workloads(context, workloads)
         name = settings().certs.configuration_name
@@ -66,10 +66,10 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         _work(context, current, reservations, epochs, workloads)
 
 
-def _wait_for_workloads(context: Context, workloads: Workloads | None) -> None:
+def _wait_for_workloads(context: Context, workloads: Workloads) -> None:
     """A moment: nothing but their own annotations depends on them, and they may not be readable."""
     end = time.monotonic() + WORKLOADS_WITHIN
-    for informer in (workloads or {}).values():
+    for informer in workloads.values():
         while not (informer.wait_synced(0.1) or context.stop.is_set() or time.monotonic() > end):
             pass
 
@@ -79,7 +79,7 @@ def _work(
     settings: Callable[[], IPReservationSettings],
     reservations: Reservations,
     epochs: EpochReconciler,
-    workloads: Workloads | None,
+    workloads: Workloads,
 ) -> None:
     """A part that is off has no controller: it is switched on by a restart, done by the chart."""
     clock, reporter, client = CLOCK, Reporter(context.recorder, reservations.resource), context.client

@@ -29,7 +29,7 @@ from api.ip_reservation import (
     unselected,
 )
 from api.standing import STANDING, keys_of
-from calico.segment import IPReservation, Record, pages
+from calico.segment import NO_KEYS, IPReservation, Record, pages
 from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import LOOK_UPS, PAUSES, LiveReader, RoundRobin
@@ -280,7 +280,7 @@ def _choices(pod: Pod) -> tuple[Mapping[str, str], str]:
 
 def taken_out(old: IPReservation, new: IPReservation | None) -> Sequence[Record]:
     """The records of *old*, each of a pod, that *new* does not have."""
-    kept = set(new.keys) if new else set()
+    kept = new.keys if new else NO_KEYS
     return [record for record in old.records if record.uid and record.key not in kept]
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from api.ip_reservation import cidrs_of
 from api.same_address import is_kept
-from calico.segment import IPReservation, Record
+from calico.segment import NO_KEYS, IPReservation, Record
 from controllers.controller import Controller, Watch
 from controllers.ip_reservation.caches import Caches, addresses_of
 from controllers.ip_reservation.calls import PAUSES, LiveReader
@@ -97,7 +97,7 @@ class SwapReconciler:
             self._remember(record for record in taken if record.key not in by_hand)
         if new is None or not new.ours:
             return ()
-        before = {*old.keys} if old is not None else set()
+        before = old.keys if old else NO_KEYS
         late = {record.cidr for record in new.records if record.late and record.key not in before}
         pods = {pod.metadata.uid: pod for cidr in late for pod in self.caches.pods_at(cidr)}
         return [uid for pod in pods.values() for uid in self._look_at(pod, addresses_of(pod) & late)]
