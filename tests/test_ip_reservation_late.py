@@ -15,8 +15,8 @@ from api.ip_reservation import FINISHED, RESERVE, RESERVE_FINISHED
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.confirmations import REMEMBERED
 from controllers.ip_reservation.late_reservations import CATCH_UP
-from kube.client import Resource
 from kube.event_recorder import Regarding
+from kube.resources import STATEFUL_SETS
 from kube.types import Pod
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record
@@ -42,9 +42,6 @@ def of_a_lost_node() -> Pod:
     return pod(status={"phase": "Failed", "conditions": [condition]})
 
 
-STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
-
-
 class World(ip_reservation_world.World):
     """The StatefulSet of the pods exists."""
 
@@ -61,12 +58,17 @@ class World(ip_reservation_world.World):
     def observe(self, old: Pod | None, new: Pod | None) -> None:
         self.enqueue(*self.reconciler.observe(old, new))
 
+    def see(self, *states: Pod | None) -> None:
+        """One after the other, each settled before the next."""
+        for old, new in pairwise(states):
+            self.observe(old, new)
+            self.settle(self.reconciler)
+
 
 def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:
     world = World()
-    for old, new in [(pod(), pod(**TERMINATING)), (pod(**TERMINATING), None), (pod(**TERMINATING), None)]:
-        world.observe(old, new)
-        world.settle(world.reconciler)
+    world.see(pod(), pod(**TERMINATING), None)
+    world.see(pod(**TERMINATING), None)
 
     assert world.reservations.held == ["10.0.0.1/32"]
     assert world.recorder.reasons == ["IPReservedLate"]
@@ -78,9 +80,7 @@ def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:
 def test_a_pod_that_is_selected_after_it_began_to_go_is_reserved() -> None:
     """Its kubelet may end it long after its user has opted it in again."""
     world, opted_out = World(), pod(metadata=TERMINATING["metadata"] | {"annotations": {RESERVE: "false"}})
-    for old, new in [(opted_out, opted_out), (opted_out, pod(**TERMINATING)), (pod(**TERMINATING), None)]:
-        world.observe(old, new)
-        world.settle(world.reconciler)
+    world.see(opted_out, opted_out, pod(**TERMINATING), None)
 
     assert world.reservations.held == ["10.0.0.1/32"]
 
@@ -150,8 +150,7 @@ def test_what_a_webhook_server_has_recorded_is_not_reserved_late(
 ) -> None:
     world = World()
     world.reservations.create("webhook", [record()])
-    world.observe(pod(status=status), pod(status=status, **TERMINATING))
-    world.settle(world.reconciler)
+    world.see(pod(status=status), pod(status=status, **TERMINATING))
 
     assert world.reservations.held == held
     assert world.recorder.reasons == ["IPReservedLate"] * (len(held) - 1)
@@ -185,9 +184,7 @@ def test_what_is_reserved_late_of_a_finished_pod(
     world.of_namespace |= {RESERVE_FINISHED: keeps}
     world.api.remove(STATEFUL_SETS, "redis", "redis")
     world.cached += others
-    for old, new in pairwise(states):
-        world.observe(old, new)
-        world.settle(world.reconciler)
+    world.see(*states)
 
     assert world.reservations.held == reserved
     assert all(
@@ -212,9 +209,7 @@ def test_an_address_that_another_pod_has_is_not_reserved_for_a_pod_that_failed_a
 ) -> None:
     world = World()
     world.cached += [pod("other")]
-    for old, new in pairwise(states):
-        world.observe(old, new)
-    world.settle(world.reconciler)
+    world.see(*states)
 
     assert world.reservations.held == reserved
 
@@ -234,8 +229,7 @@ def test_a_pod_that_is_gone_is_not_reserved_when(before: Callable[[World], None]
     world = World()
     before(world)
 
-    world.observe(pod(), None)
-    world.settle(world.reconciler)
+    world.see(pod(), None)
 
     assert world.reservations.held == []
 
@@ -255,8 +249,7 @@ def test_a_record_that_the_watch_has_not_shown_yet_is_found_at_the_api_server(
     world.reservations.create("webhook", [record()])
     world.lags = True
     began = world.seconds()
-    world.observe(old, new)
-    world.settle(world.reconciler)
+    world.see(old, new)
 
     assert world.seconds() == began + CATCH_UP
     assert world.reservations.writes == 1
@@ -309,8 +302,7 @@ def test_a_pod_that_ends_while_it_is_being_reserved_is_reserved_once() -> None:
     world = World()
     world.lags = True
     world.during_reserve = lambda: world.observe(pod(**TERMINATING), None)
-    world.observe(pod(), pod(**TERMINATING))
-    world.settle(world.reconciler)
+    world.see(pod(), pod(**TERMINATING))
 
     assert (world.reservations.writes, world.recorder.reasons) == (1, ["IPReservedLate"])
 
@@ -343,8 +335,7 @@ def test_an_evicted_pod_that_stays_is_reserved_once_without_a_wait_whatever_beco
     world = World()
     began, held = world.seconds(), []
     for old, new in pairwise([pod(), pod(**EVICTED), pod(**EVICTED)]):
-        world.observe(old, new)
-        world.settle(world.reconciler)
+        world.see(old, new)
         held.append((world.seconds(), world.reservations.held))
         world.reservations.objects.clear()
 

@@ -31,12 +31,9 @@ from kube.types import ObjectMeta
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, a_block, a_pool, block, pool
 from tests.factories import numbered, segment
+from tests.ip_reservation_world import encoded
 
 V4, V6 = range_of("10.0.0.0/28"), range_of("fd00::/120")
-
-
-def encoded(raw: object) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(raw))
 
 
 @pytest.mark.parametrize(
