@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -78,9 +79,11 @@ def segment(
     ours: bool = True,
     level: int = 0,
     release: str = "",
+    entries: Iterable[str] = (),
 ) -> IPReservation:
-    """An operator wants *release* released."""
+    """An operator wants *release* released, and a hand has added *entries*."""
     raw = body(records)
+    raw["spec"]["reservedCIDRs"] += entries
     raw["metadata"]["annotations"] |= {RELEASE: release} if release else {}
     raw["metadata"] |= {
         "name": name,

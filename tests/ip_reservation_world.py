@@ -28,6 +28,10 @@ Raw = dict[str, Any]
 TERMINATING = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}
 
 
+def settings(**values: object) -> IPReservationSettings:
+    return IPReservationSettings.model_validate({"duration": "40m", "giveBackAfter": "2m"} | values)
+
+
 class World:
     """Namespace redis is selected. *cached* are the pods that the informer has; with *lags* it has no segments."""
 
@@ -35,7 +39,7 @@ class World:
         self,
         *segments: IPReservation,
         pods: Iterable[Pod] = (),
-        **settings: object,
+        **values: object,
     ) -> None:
         self.now: datetime = NOW
         self.seconds = FakeClock()
@@ -47,9 +51,7 @@ class World:
         self.cached = list(pods)
         for pod in self.cached:
             self.serve(pod)
-        self.settings = IPReservationSettings.model_validate(
-            {"duration": "40m", "giveBackAfter": "2m"} | settings
-        )
+        self.settings = settings(**values)
         self.keys: dict[str, None] = {}
         self.lags, self.made = False, 0
         self.of_namespace: dict[str, str] = {}

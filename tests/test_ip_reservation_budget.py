@@ -18,12 +18,9 @@ from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from settings import IPReservationSettings
 from tests.calico_pools import a_block, a_pool
 from tests.factories import NOW, ago, record, segment
+from tests.ip_reservation_world import settings
 
 NONE = Pods({}, {})
-
-
-def settings(**values: Any) -> IPReservationSettings:
-    return IPReservationSettings.model_validate({"duration": "40m"} | values)
 
 
 def gone(number: int, minutes: float | None = None, **fields: Any) -> Record:

@@ -15,6 +15,7 @@ from settings import IPReservationSettings
 from tests.factories import NOW, ago, numbered, segment
 from tests.ip_reservation_world import World
 from tests.metrics import sample
+from tests.tables import table
 
 CONFIG = IPReservationSettings.model_validate({"maxCount": 100_000})
 
@@ -72,26 +73,22 @@ def test_the_records_of_many_segments_go_into_as_few_as_the_limits_allow() -> No
     assert [len(each.records) for each in planned(segments).compactions] == [ENTRIES, 2]
 
 
-def with_annotation(held: IPReservation) -> IPReservation:
-    return segment(*held.records, name=held.metadata.name, release="10.9.9.9")
-
-
-def with_junk(held: IPReservation) -> IPReservation:
-    return replace(held, spec=replace(held.spec, reserved_cidrs=[*held.spec.reserved_cidrs, "10.0.0.1-9"]))
-
-
-def with_an_address_without_record(held: IPReservation) -> IPReservation:
-    return replace(held, spec=replace(held.spec, reserved_cidrs=[*held.spec.reserved_cidrs, "10.9.9.9/32"]))
-
-
-@pytest.mark.parametrize("edit", [with_annotation, with_junk, with_an_address_without_record])
-def test_a_segment_is_left_out_that_users_have_edited(edit: Any) -> None:
+@table(
+    "edit",
+    {
+        "an order to release": {"release": "10.9.9.9"},
+        "junk": {"entries": ["10.0.0.1-9"]},
+        "an address without record": {"entries": ["10.9.9.9/32"]},
+    },
+)
+def test_a_segment_is_left_out_that_users_have_edited(edit: dict[str, Any]) -> None:
     first, *others = batches(FEW + 1)
+    edited = segment(*first.records, name=first.metadata.name, **edit)
 
-    (made,) = planned([edit(first), *others]).compactions
+    (made,) = planned([edited, *others]).compactions
 
     assert made.sources == {each.metadata.name for each in others}
-    assert planned([edit(first), *others[1:]]).compactions == ()
+    assert planned([edited, *others[1:]]).compactions == ()
 
 
 def test_ends_are_stored_by_the_compaction_and_not_in_its_sources() -> None:

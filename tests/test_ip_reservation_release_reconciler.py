@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from calico.segment import IPReservation, Record, ReservationSpec
+from calico.segment import IPReservation, Record
 from controllers.ip_reservation.release_reconciler import WRITES
 from controllers.liveness import LONGEST_RUN
 from dev.fake_api import refusal
@@ -93,8 +93,8 @@ def test_a_segment_that_a_finalizer_keeps_is_emptied_and_its_release_counted_onc
 
 
 def test_a_finalizer_keeps_no_malformed_entry() -> None:
-    world, malformed = World(), ReservationSpec(reserved_cidrs=["none"])
-    world.reservations.objects["drawbridge-a"] = replace(kept_by_a_finalizer(segment()), spec=malformed)
+    world = World()
+    world.reservations.objects["drawbridge-a"] = kept_by_a_finalizer(segment(entries=["none"]))
 
     world.twice()
 
@@ -223,11 +223,8 @@ def test_forged_records_push_none_out_and_are_dropped_with_an_event() -> None:
 
 
 def test_an_unmanaged_entry_that_stops_calico_is_reported() -> None:
-    unmanaged = segment(name="unmanaged", ours=False)
     world = World()
-    world.reservations.objects["unmanaged"] = replace(
-        unmanaged, spec=replace(unmanaged.spec, reserved_cidrs=["10.0.0.1-9"])
-    )
+    world.reservations.objects["unmanaged"] = segment(name="unmanaged", ours=False, entries=["10.0.0.1-9"])
 
     world.once()
 

@@ -196,10 +196,7 @@ def test_entries_that_stop_calico_are_named() -> None:
         "10.0.0.1/255.255.255.255",
         "fe80::%eth0/64",
     ]
-    entries = ["10.0.0.1/30", *wrong]
-    foreign = replace(segment(), spec=replace(segment().spec, reserved_cidrs=entries))
-
-    assert foreign.malformed == tuple(wrong)
+    assert segment(entries=["10.0.0.1/30", *wrong]).malformed == tuple(wrong)
 
 
 # What Calico's API server hides in an annotation
