@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from calico.segment import Record, canonical
 from kube.selectors import Expression, matches
-from kube.types import MIRROR, Condition, ObjectMeta, Pod
+from kube.types import MIRROR, Condition, Pod
 from settings import IPReservationSettings, LabelSelector
 
 NAME = "ip_reservation"
@@ -86,7 +86,10 @@ def reserves_finished(namespace_annotations: Mapping[str, str]) -> bool:
 def unselected(
     pod: Pod, namespace_annotations: Mapping[str, str], settings: IPReservationSettings
 ) -> str | None:
-    """Why the addresses of *pod* are not reserved when it goes; None when they are."""
+    """Why the addresses of *pod* are not reserved when it goes; None when they are.
+
+    The pod's annotation says it first, then its namespace's, then the configured labels.
+    """
     if not settings.enabled:
         return "ip reservation is disabled"
     if pod.spec.host_network:
@@ -95,7 +98,12 @@ def unselected(
         return "mirror of a static pod, which keeps its IP"
     if not cidrs_of(pod):
         return "no IP"
-    return unwanted(pod.metadata, namespace_annotations, settings)
+    if choice := choice_of(pod.metadata.annotations):
+        return None if choice == "true" else f"opted out by its annotation {RESERVE}"
+    if choice := choice_of(namespace_annotations):
+        return None if choice == "true" else f"its namespace opted out by annotation {RESERVE}"
+    selected = meets_any(settings.label_selector, pod.metadata.labels)
+    return None if selected else "it has no label of labelSelector"
 
 
 def records_of(
@@ -145,17 +153,6 @@ def _by_kubelet(pod: Pod) -> Sequence[Condition]:
     said = DISRUPTION, "True", BY_KUBELET
     conditions = pod.status.conditions
     return [found for found in conditions if (found.type, found.status, found.reason) == said]
-
-
-def unwanted(
-    pod: ObjectMeta, namespace_annotations: Mapping[str, str], settings: IPReservationSettings
-) -> str | None:
-    """Why *pod* is not selected: the pod's annotation first, then its namespace's, then the configured labels."""
-    if choice := choice_of(pod.annotations):
-        return None if choice == "true" else f"opted out by its annotation {RESERVE}"
-    if choice := choice_of(namespace_annotations):
-        return None if choice == "true" else f"its namespace opted out by annotation {RESERVE}"
-    return None if meets_any(settings.label_selector, pod.labels) else "it has no label of labelSelector"
 
 
 def meets_any(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
