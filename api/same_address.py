@@ -8,7 +8,7 @@ longer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -218,20 +218,6 @@ class Ending(StrEnum):
     DROPPED = "dropped"
 
 
-def promises_of(
-    records: Iterable[Record], successors: Callable[[Record], Iterable[Pod]]
-) -> tuple[frozenset[str], frozenset[str]]:
-    """The keys of records that wait for the pod that takes the place of theirs, and of those whose address it has.
-
-    *successors* are the pods to which the addresses of a record's pod were promised.
-    """
-    known = [(record, pod) for record in records for pod in successors(record)]
-    return (
-        frozenset(record.key for record, pod in known if is_waited_for(record, pod)),
-        frozenset(record.key for record, pod in known if is_kept(record, pod)),
-    )
-
-
 def is_waited_for(record: Record, pod: Pod) -> bool:
     """Whether *pod* may still come up with the address of *record*."""
     promise = open_promise(pod)
@@ -239,6 +225,7 @@ def is_waited_for(record: Record, pod: Pod) -> bool:
 
 
 def is_kept(record: Record, pod: Pod) -> bool:
+    """Whether *pod*, which takes the place of that of *record*, has its address."""
     has_it = record.cidr in cidrs_of(pod) and not pod.finished
     return has_it and _is_successor(record, pod)
 

@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.same_address import (
-    SAME_ADDRESS_FROM,
-    Ending,
-    Promise,
-    promises_of,
-)
-from calico.segment import NO_KEYS, IPReservation, Record
+from api.same_address import SAME_ADDRESS_FROM, Ending, Promise, is_kept, is_waited_for
+from calico.segment import IPReservation, Record
 from controllers.ip_reservation.caches import decode_pod
 from controllers.ip_reservation.release_planner import Cause, Pods, plan
 from controllers.ip_reservation.same_address import SameAddressReconciler
@@ -70,16 +65,16 @@ def successor(**parts: Any) -> Pod:
 def test_what_a_successor_makes_of_a_reservation(new: Pod, promises: str) -> None:
     if new.terminating:
         new = replace(new, metadata=replace(new.metadata, annotations=dict(PROMISE.annotations)))
-    found = promises_of([former()], lambda _: [new])
-
-    of_former = frozenset({former().key})
-    assert found == tuple(of_former if promises == each else NO_KEYS for each in ("waiting", "kept"))
+    assert (is_waited_for(former(), new), is_kept(former(), new)) == (
+        promises == "waiting",
+        promises == "kept",
+    )
 
 
 def test_an_address_that_was_not_promised_waits_for_no_pod() -> None:
-    assert promises_of([former("10.0.0.2/32")], lambda _: [successor()]) == (NO_KEYS, NO_KEYS)
-    assert promises_of([former(uid="another")], lambda _: [successor()]) == (NO_KEYS, NO_KEYS)
-    assert promises_of([record("10.0.0.1/32", uid="")], lambda _: [successor()]) == (NO_KEYS, NO_KEYS)
+    for each in (former("10.0.0.2/32"), former(uid="another"), record("10.0.0.1/32", uid="")):
+        assert not is_waited_for(each, successor())
+        assert not is_kept(each, successor())
 
 
 # Releases

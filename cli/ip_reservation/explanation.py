@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
 
-from api.same_address import IP_ADDRS, CalicoIPAM, Ending, open_promise, plan_ending, promises_of
+from api.same_address import IP_ADDRS, CalicoIPAM, Ending, is_kept, is_waited_for, open_promise, plan_ending
 from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located, overlap, range_if_any, range_of
 from calico.segment import IPReservation, Record, canonical
 from cli.cluster import attempt
@@ -253,16 +253,16 @@ def lines(found: Iterable[Promised]) -> Iterator[str]:
 
 def _known_of(inventory: Inventory, stored: Sequence[Stored]) -> Pods:
     """As the leader finds them: the lives of their pods, and what waits for a successor, or has ended by it."""
-    lives, left, named = {}, set(), dict[str, Sequence[Pod]]()
-    is_on = inventory.settings.ip_reservation.same_address.enabled
-    for record, _ in stored:
-        pod = inventory.pod(record.namespace, record.pod) if record.uid else None
-        if pod and pod.metadata.uid == record.uid:
-            lives[record.uid] = life_of(pod)
-            left |= {record.key} if has_left(record, pod) else set()
-        named[record.key] = [pod] if pod and is_on else []
-    waiting, kept = promises_of((record for record, _ in stored), lambda record: named[record.key])
-    return Pods(lives, waiting=waiting, kept=kept, left=frozenset(left))
+    named = ((record, inventory.pod(record.namespace, record.pod)) for record, _ in stored if record.uid)
+    found = [(record, pod) for record, pod in named if pod]
+    own = [(record, pod) for record, pod in found if pod.metadata.uid == record.uid]
+    successors = found if inventory.settings.ip_reservation.same_address.enabled else ()
+    return Pods(
+        {record.uid: life_of(pod) for record, pod in own},
+        waiting=frozenset(record.key for record, pod in successors if is_waited_for(record, pod)),
+        kept=frozenset(record.key for record, pod in successors if is_kept(record, pod)),
+        left=frozenset(record.key for record, pod in own if has_left(record, pod)),
+    )
 
 
 def predicted(_: Inventory) -> Make:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from api.same_address import is_waited_for, promises_of
+from api.same_address import is_kept, is_waited_for
 from calico.pools import Pool
 from calico.segment import NO_KEYS, IPReservation, Keys, Record
 from controllers.ip_reservation.caches import Caches
@@ -86,15 +86,14 @@ class SnapshotReader:
         unconfirmed, forged = self._confirmations.read(ours)
         records = [merged(copies) for copies in by_identity(ours).values()]
         lives = {record.uid: life_of(caches.pod(record.uid)) for record in records}
-        waiting, kept = NO_KEYS, NO_KEYS
-        if settings.same_address.enabled:
-            waiting, kept = promises_of(records, caches.successors_of)
+        promised = records if settings.same_address.enabled else ()
+        successors = [(record, pod) for record in promised for pod in caches.successors_of(record)]
         pods = Pods(
             lives,
             unconfirmed=unconfirmed,
             forged=forged,
-            waiting=waiting,
-            kept=kept,
+            waiting=frozenset(record.key for record, pod in successors if is_waited_for(record, pod)),
+            kept=frozenset(record.key for record, pod in successors if is_kept(record, pod)),
             relied_on=relied_on,
             owner=owner,
             left=self._left(records, lives, unassigned),
