@@ -112,6 +112,16 @@ def test_a_block_without_a_range_keeps_no_command_from_its_answer(command: tuple
     assert "main" in result.output
 
 
+def test_a_pool_with_a_block_size_that_is_none_keeps_an_address_from_no_explanation() -> None:
+    api = cli.installed(kinds=KINDS)
+    api.put(POOLS, pool("10.0.0.0/26", blockSize=99))
+
+    result = cli.run(api, "explain", "ip", "10.0.0.1")
+
+    assert result.exit_code == 0, result.output
+    assert "main" in result.output
+
+
 def allocatable(status: str) -> dict[str, object]:
     """The status by which Calico's controller of pools says whether the allocator takes addresses of it."""
     return {"status": {"conditions": [{"type": "Allocatable", "status": status, "reason": "CIDROverlap"}]}}

@@ -108,7 +108,11 @@ def _assignment(inventory: Inventory, pool: IPPool, address: str) -> Assignment 
     if resource is None:
         return None
     size = pool.spec.block_size or SIZES[ip_address(address).version]
-    name = re.sub(r"[.:/]", "-", str(ip_network(f"{address}/{size}", strict=False)))
+    try:
+        network = ip_network(f"{address}/{size}", strict=False)
+    except ValueError:  # another client has written a size that is none
+        return None
+    name = re.sub(r"[.:/]", "-", str(network))
     if (block := inventory.find(resource, name, None, IPAMBlock)) is None:  # no node has it yet
         return None
     whole = range_if_any(block.spec.cidr)
