@@ -115,8 +115,8 @@ class EventRecorder:
         self._client, self._component, self._clock = client, component, clock
         self._notes: queue.Queue[tuple[Note, datetime, Regarding | None] | None] = queue.Queue(QUEUE_SIZE)
         self._correlator = EventCorrelator()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._write_all, name="events", daemon=True)
+        self._thread.start()
 
     def event(
         self,
@@ -128,7 +128,6 @@ class EventRecorder:
         instead: Regarding | None = None,
     ) -> None:
         """*instead* is the object of the Event when *regarding* can have none: its namespace is being deleted."""
-        self._ensure_thread()
         note = Note(regarding, reason, message[:MESSAGE_SIZE], type)
         try:
             self._notes.put_nowait((note, utc_now(), instead))
@@ -142,15 +141,7 @@ class EventRecorder:
             self._notes.put(None, timeout=timeout)
         except queue.Full:
             return
-        if self._thread:
-            self._thread.join(max(0.0, deadline - time.monotonic()))
-
-    def _ensure_thread(self) -> None:
-        # Started on first use: a thread of the parent would not survive gunicorn's fork.
-        with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._write_all, name="events", daemon=True)
-                self._thread.start()
+        self._thread.join(max(0.0, deadline - time.monotonic()))
 
     def _write_all(self) -> None:
         while (queued := self._notes.get()) is not None:
