@@ -63,15 +63,6 @@ class Informers:
         with self._lock:
             informer.stop()
 
-    def wait_synced(self, stop: threading.Event, *informers: Informer[Any]) -> bool:
-        """Wait until all are complete; False if *stop* was set before. Raises StaleInformer."""
-        for informer in informers:
-            while not informer.wait_synced(0.1):
-                if stop.is_set():
-                    return False
-                self.check()
-        return not stop.is_set()
-
     def check(self) -> None:
         """Raise StaleInformer when an informer that is not optional has been silent for too long.
 

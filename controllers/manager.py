@@ -53,7 +53,12 @@ class Context:
 
     def wait_synced(self, *informers: Informer[Any]) -> bool:
         """Wait until all are complete; False if the context stopped before. Raises StaleInformer."""
-        return self.informers.wait_synced(self.stop, *informers)
+        for informer in informers:
+            while not informer.wait_synced(0.1):
+                if self.stop.is_set():
+                    return False
+                self.informers.check()
+        return not self.stop.is_set()
 
     def sleep(self, seconds: float) -> None:
         """Stopping when the context stops before."""

@@ -96,7 +96,8 @@ def test_an_informer_that_is_made_during_a_list_gets_one_to_itself() -> None:
 def test_the_last_informer_that_is_released_stops_the_watch_and_a_later_one_starts_another() -> None:
     with sharing(A, streams([])) as (_, informers):
         one, other = informers.of(PODS, Pod), informers.of(PODS, Pod)
-        assert informers.wait_synced(threading.Event(), one, other)
+        assert one.wait_synced(60)
+        assert other.wait_synced(60)
         informers.release(one)
         assert other.source in RUNNING.list()
         informers.release(other)
