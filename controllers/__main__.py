@@ -66,8 +66,8 @@ def serving(
         closing.callback(recorder.close)
         health = serve_health(now.health.health_probe_bind_address, live=liveness.problem, ready=lambda: None)
         closing.callback(health.close)
-        access = metrics_access(client, now.metrics)
-        closing.callback(serve_metrics(now.metrics.bind_address, access=access).close)
+        metrics = serve_metrics(now.metrics.bind_address, metrics_access(client, now.metrics))
+        closing.callback(metrics.close)
         for feature in features.running(now):
             if server := feature.serve(client, lambda: settings.current):
                 closing.callback(server.close)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from urllib.parse import parse_qs
 
 import structlog
-from prometheus_client import REGISTRY, CollectorRegistry, Gauge
+from prometheus_client import REGISTRY, Gauge
 from prometheus_client.exposition import choose_encoder
 
 from telemetry.program import REVISION, VERSION
@@ -50,11 +50,11 @@ def everyone(_authorization: str) -> Response | None:
     return None
 
 
-def serve_metrics(address: str, registry: CollectorRegistry = REGISTRY, access: Access = everyone) -> Server:
+def serve_metrics(address: str, access: Access = everyone) -> Server:
     def respond(request: Request) -> Response:
         if request.path != METRICS_PATH:
             return text(404, f"not found; here is {METRICS_PATH}")
-        return access(request.headers.get("authorization", "")) or metrics(request, registry)
+        return access(request.headers.get("authorization", "")) or metrics(request)
 
     return serve("metrics.bindAddress", address, respond)
 
@@ -80,14 +80,14 @@ def health(check: Check) -> Response:
     return text(503 if problem else 200, problem or "ok")
 
 
-def metrics(request: Request, registry: CollectorRegistry = REGISTRY) -> Response:
+def metrics(request: Request) -> Response:
     """All, or those that the query names, in the format that the client prefers."""
     try:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
     except TypeError:  # of a version that has other parts than numbers
         encode, content_type = choose_encoder("")
     names = parse_qs(request.query).get("name[]")
-    body = encode(registry.restricted_registry(names) if names else registry)
+    body = encode(REGISTRY.restricted_registry(names) if names else REGISTRY)
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return Response(200, body, {"Content-Type": content_type})
     return Response(200, gzip.compress(body), {"Content-Type": content_type, "Content-Encoding": "gzip"})

@@ -8,7 +8,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 import kube.metrics_access
 from dev.lab.waiting import until
@@ -139,6 +138,6 @@ def test_without_an_answer_of_the_api_server_nothing_is_shown_and_nothing_is_kep
 def test_the_setting_decides(server: Server, authentication: bool, expected: int) -> None:
     with closing(server.client()) as client:
         access = metrics_access(client, Metrics(authentication=authentication))
-        with closing(serve_metrics("127.0.0.1:0", CollectorRegistry(), access)) as metrics:
+        with closing(serve_metrics("127.0.0.1:0", access)) as metrics:
             assert get(metrics.server_address[1], "/metrics")[0] == expected
             assert get(metrics.server_address[1], "/other")[0] == 404

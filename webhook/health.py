@@ -52,7 +52,7 @@ class SideServers:
         now, live = settings.current, partial(self._silent_for, DEAD_AFTER)
         self._servers = [
             serve_health(now.health.health_probe_bind_address, live=live, ready=self.not_ready),
-            serve_metrics(now.metrics.bind_address, access=metrics_access(client, now.metrics)),
+            serve_metrics(now.metrics.bind_address, metrics_access(client, now.metrics)),
         ]
         threading.Thread(target=settings.watch, args=(self._stop,), name="settings", daemon=True).start()
 
