@@ -12,7 +12,6 @@ from structlog.typing import Processor
 from runtime import threading, time
 
 _COMMON: tuple[Processor, ...] = (
-    structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -42,7 +41,6 @@ def configure(level: str, stream: TextIO | None = None) -> None:
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            structlog.stdlib.PositionalArgumentsFormatter(),
             *_COMMON,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
