@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -17,10 +17,6 @@ from urllib3.connection import HTTPSConnection
 from urllib3.util.ssl_ import create_urllib3_context
 
 from kube.errors import NotConfigured
-
-if TYPE_CHECKING:
-    from kubernetes.client import Configuration
-    from urllib3 import PoolManager
 
 POOL_SIZE = 80
 """Connections that are kept; more than a webhook server reads at once, so that it opens none under load."""
@@ -57,7 +53,9 @@ class Connection:
     namespace = "default"
     impersonation: Impersonation | None = None
 
-    def __init__(self, host: str, pool: PoolManager, token: Callable[[], str | None] = lambda: None) -> None:
+    def __init__(
+        self, host: str, pool: urllib3.PoolManager, token: Callable[[], str | None] = lambda: None
+    ) -> None:
         self.host, self.pool, self._token = host, pool, token
 
     def authorization(self) -> Mapping[str, str]:
@@ -80,28 +78,17 @@ def _in_file(file: Path) -> Callable[[], str]:
     return lambda: f"Bearer {file.read_text()}"
 
 
-def configured(
-    configuration: Configuration, pool_size: int = POOL_SIZE, token_file: Path | None = None
-) -> Connection:
-    """By a configuration of the official client, which runs exec plugins again when a token has expired."""
-    # Imported here: a pod, which has a ServiceAccount, need not pay for it.
-    from kubernetes.client.rest import RESTClientObject
-
-    configuration.connection_pool_maxsize = pool_size
-    configuration.keep_alive = True
-    configuration.retries = False  # callers have deadlines, and not every request may be sent twice
-    pool = RESTClientObject(configuration).pool_manager
-    _read_files(pool.connection_pool_kw)
-    current = partial(configuration.get_api_key_with_prefix, "BearerToken", alias="authorization")
-    return Connection(configuration.host.rstrip("/"), pool, _in_file(token_file) if token_file else current)
-
-
 def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = None) -> Connection:
     """By *kubeconfig*: one path, or several as in KUBECONFIG; by its current context when none is named."""
+    # Imported here: a pod, which has a ServiceAccount, need not pay for it.
     from kubernetes.client import Configuration
+    from kubernetes.client.rest import RESTClientObject
     from kubernetes.config import kube_config
 
     configuration = Configuration()
+    configuration.connection_pool_maxsize = pool_size
+    configuration.keep_alive = True
+    configuration.retries = False  # callers have deadlines, and not every request may be sent twice
     try:
         merger = kube_config.KubeConfigMerger(kubeconfig)
         # As kubectl has it, that of the first file that names one: the official client takes the last.
@@ -113,8 +100,13 @@ def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = N
         # The official client looks for these beside the file that names the cluster.
         user |= {name: str(folder / user[name]) for name in FILES if user.get(name)}
         loader.load_and_set(configuration)
+        pool = RESTClientObject(configuration).pool_manager
+        _read_files(pool.connection_pool_kw)
+        # The official client runs exec plugins again when a token has expired.
+        current = partial(configuration.get_api_key_with_prefix, "BearerToken", alias="authorization")
         token_file = user.get("tokenFile")
-        connection = configured(configuration, pool_size, token_file and folder / token_file)
+        token = _in_file(folder / token_file) if token_file else current
+        connection = Connection(configuration.host.rstrip("/"), pool, token)
         connection.namespace = entry.safe_get("namespace") or "default"
         connection.impersonation = impersonation_of(user)
         return connection

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
+from urllib3 import PoolManager
+
 from dev.fake_api.calls import Request
 from dev.lab.waiting import stretch
 from kube.client import Client
-from kube.connection import configured
+from kube.connection import POOL_SIZE, Connection
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,9 @@ class Server(ThreadingHTTPServer):
         return [asked for asked in self.asked if asked.watches]
 
     def client(self, *, timeout: float | None = None) -> Client:
-        from kubernetes.client import Configuration
-
-        return Client(configured(Configuration(host=self.url)), timeout=timeout or 2.0 * stretch())
+        return Client(
+            Connection(self.url, PoolManager(maxsize=POOL_SIZE)), timeout=timeout or 2.0 * stretch()
+        )
 
     def handle_error(self, request: object, client_address: object) -> None:
         pass  # our clients hang up on purpose

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kubernetes.client import Configuration
 from structlog.testing import capture_logs
+from urllib3 import PoolManager
 
 from certs.issue import Pair, new_leaf
 from cli.cluster import Cluster
@@ -18,7 +18,7 @@ from cli.installation import CONTROLLERS, WEBHOOK, Access
 from cli.inventory import REVIEWS, Inventory
 from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api.calls import refusal
-from kube.connection import configured
+from kube.connection import Connection
 from settings import ElasticitySettings, Settings
 from tests import cli, permissions
 from tests.admission import admitted, asked
@@ -256,6 +256,6 @@ def test_what_the_api_server_does_not_answer_hides_no_other_finding(
 
 def test_an_answer_that_breaks_off_leaves_the_time_unread() -> None:
     with serving(lambda _: resets) as server:
-        connection = configured(Configuration(host=server.url))
+        connection = Connection(server.url, PoolManager())
         assert Cluster(server.client(), connection=connection).server_time() is None
         assert len(server.asked) == 1
