@@ -58,7 +58,7 @@ CAPO = Original(
 )
 CAPO_FILE = Original(
     renamed={
-        **{theirs: f"ipReservation.{ours}" for theirs, ours in CAPO_MOVED.items()},
+        **{theirs: f"ipReservation.{ours}" for ours, theirs in CAPO_MOVED.items()},
         "ipReleasePeriod": "ipReservation.advanced.releasePeriod",
         **_same("health.healthProbeBindAddress", "metrics.bindAddress", "webhook.port"),
         "leaderElection.leaderElect": "config.leaderElectionEnable",

@@ -4,7 +4,6 @@ import difflib
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, get_args
 
 import yaml
@@ -18,12 +17,12 @@ DEFAULT_PATH = "/etc/drawbridge/config.yaml"
 CAPO_HEADER = ("config.capo.io/v1", "CapoConfig")
 """Of the original: such a file is accepted as it is."""
 CAPO_MOVED = {
-    "ipReserveMaxCount": "maxCount",
-    "ipReserveTime": "duration",
-    "ipReleasePeriod": "releasePeriod",
+    "maxCount": "ipReserveMaxCount",
+    "duration": "ipReserveTime",
+    "releasePeriod": "ipReleasePeriod",
     "labelSelector": "labelSelector",
 }
-"""At the top of a CapoConfig, by their names under `ipReservation` of ours."""
+"""Under `ipReservation` of ours, with their names at the top of a CapoConfig."""
 
 
 class SettingsError(Exception):
@@ -57,7 +56,7 @@ def parse(text: str | bytes) -> Settings:
         raise SettingsError(f"line {mark.line + 1}: {problem}" if mark else problem) from error
     header = (document.get("apiVersion"), document.get("kind"))
     if header == HEADER:
-        return _validated(document)
+        return _validated(document, {})
     if header != CAPO_HEADER:
         raise SettingsError(
             f"apiVersion, kind: {header[0]!r} and {header[1]!r} are unknown; write {_written(HEADER)} "
@@ -65,18 +64,17 @@ def parse(text: str | bytes) -> Settings:
         )
     if "ipReservation" in document:
         raise SettingsError(f"ipReservation: not a field of a {CAPO_HEADER[1]}; write {_written(HEADER)}")
-    kept = {key: value for key, value in document.items() if key not in {*CAPO_MOVED, "apiVersion", "kind"}}
-    capo = {CAPO_MOVED[key]: value for key, value in document.items() if key in CAPO_MOVED}
-    return _validated(
-        kept | {"ipReservation": capo}, moved={ours: theirs for theirs, ours in CAPO_MOVED.items()}
-    )
+    known = {*CAPO_MOVED.values(), "apiVersion", "kind"}
+    kept = {key: value for key, value in document.items() if key not in known}
+    capo = {ours: document[theirs] for ours, theirs in CAPO_MOVED.items() if theirs in document}
+    return _validated(kept | {"ipReservation": capo}, CAPO_MOVED)
 
 
 def _written(header: tuple[str, str]) -> str:
     return f"apiVersion: {header[0]} and kind: {header[1]}"
 
 
-def _validated(fields: Mapping[str, object], moved: Mapping[str, str] = MappingProxyType({})) -> Settings:
+def _validated(fields: Mapping[str, object], moved: Mapping[str, str]) -> Settings:
     try:
         return Settings.model_validate(fields, by_alias=True, by_name=False)
     except ValidationError as error:
