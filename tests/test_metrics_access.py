@@ -18,22 +18,9 @@ from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Asked, Handler, Server, answers, refuses, serving
 from tests.server import get
 
-USERS = {
-    "good": {
-        "username": "prometheus",
-        "uid": "u-1",
-        "groups": ["system:authenticated"],
-        "extra": {"a": ["b"]},
-    },
-    "weak": {"username": "other"},
-}
-ASKED = {
-    "user": "prometheus",
-    "uid": "u-1",
-    "groups": ["system:authenticated"],
-    "extra": {"a": ["b"]},
-    "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
-}
+KNOWN = {"uid": "u-1", "groups": ["system:authenticated"], "extra": {"a": ["b"]}}
+USERS = {"good": {"username": "prometheus", **KNOWN}, "weak": {"username": "other"}}
+ASKED = {"user": "prometheus", **KNOWN, "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
 
 
 def reviews(asked: Asked) -> Answer:

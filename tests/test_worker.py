@@ -98,19 +98,24 @@ def test_a_connection_may_idle_longer_than_its_handshake_may_take(server: Server
 
 
 @pytest.mark.parametrize(
-    "nuisance",
+    ("of", "most", "nuisance"),
     [
-        pytest.param(lambda server: iter(server.tls, None), id="idle after their handshake"),
-        pytest.param(lambda server: iter(server.raw, None), id="without a handshake"),
-        pytest.param(repeated(Server.tls, WHOLE[:-5]), id="half-sent"),
-        pytest.param(lambda server: (server.call().sock for _ in itertools.count()), id="used"),
+        pytest.param(
+            "CONNECTIONS", 8, lambda server: iter(server.tls, None), id="idle after their handshake"
+        ),
+        pytest.param("CONNECTIONS", 8, lambda server: iter(server.raw, None), id="without a handshake"),
+        pytest.param("CONNECTIONS", 8, repeated(Server.tls, WHOLE[:-5]), id="half-sent"),
+        pytest.param(
+            "CONNECTIONS", 8, lambda server: (server.call().sock for _ in itertools.count()), id="used"
+        ),
+        pytest.param("FILES", 48, lambda server: iter(server.raw, None), id="it may open no more files"),
     ],
 )
 def test_a_full_server_closes_the_connection_that_was_idle_for_longest(
-    directory: Path, nuisance: Nuisance
+    directory: Path, of: str, most: int, nuisance: Nuisance
 ) -> None:
-    with serving(directory, CONNECTIONS="8", LIMITS='{"first": 60, "request": 60}') as server:
-        bad = list(itertools.islice(nuisance(server), 20))
+    with serving(directory, LIMITS='{"first": 60, "request": 60}', **{of: str(most)}) as server:
+        bad = list(itertools.islice(nuisance(server), most + 12))
         assert seconds_of(lambda: ask(server.call())) < SLACK
         assert is_closed(bad[0], within=1)
         assert not is_closed(bad[-1], within=0.1)
@@ -125,14 +130,6 @@ def test_a_full_server_closes_connections_of_the_client_that_has_many(directory:
         server.call()
         assert is_closed(many[0], within=1)
         assert not is_closed(alone, within=0.1)
-
-
-def test_a_server_that_may_open_no_more_files_makes_room_too(directory: Path) -> None:
-    with serving(directory, FILES="48", LIMITS='{"first": 60}') as server:
-        bad = [server.raw() for _ in range(60)]
-        assert seconds_of(lambda: ask(server.call())) < SLACK
-        assert is_closed(bad[0], within=1)
-        assert not is_closed(bad[-1], within=0.1)
 
 
 def test_a_server_that_may_open_no_file_at_all_waits_without_spinning(directory: Path) -> None:
