@@ -94,14 +94,21 @@ class WorkQueue:
             if self._clock() + seconds < self._due.get((key, False), float("inf")):
                 self._promise(key, seconds)
 
-    def requeue(self, key: str, seconds: float) -> None:
-        """Add it as its reconcile asks, but not before the pace. Void once the key runs before."""
+    def succeeded(self, key: str, again: float | None) -> None:
+        """Its next failure is the first. Add it after *again* seconds, as its reconcile asks, but not before the pace.
+
+        That is void once the key runs before; without *again*, only a change makes it run.
+        """
         with self._changed:
+            self._failures.pop(key, None)
+            if again is None:
+                self._in_a_row.pop(key, None)
+                return
             times = self._in_a_row[key] = self._in_a_row.get(key, 0) + 1
-            self._promise(key, max(seconds, REST.delay(max(1, times - IN_A_ROW))), by_itself=True)
+            self._promise(key, max(again, REST.delay(max(1, times - IN_A_ROW))), by_itself=True)
 
     def retry(self, key: str) -> float:
-        """Add it after a pause that doubles until the key is forgotten; return the seconds."""
+        """Add it after a pause that doubles until it has succeeded; return the seconds."""
         RETRIES.labels(self.name).inc()
         with self._changed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
@@ -112,16 +119,6 @@ class WorkQueue:
     def failures(self, key: str) -> int:
         """In a row, of those that were followed by `retry`."""
         return self._failures.get(key, 0)
-
-    def forget(self, key: str) -> None:
-        """Its next failure is the first."""
-        with self._changed:
-            self._failures.pop(key, None)
-
-    def rest(self, key: str) -> None:
-        """It is done: only a change makes it run again."""
-        with self._changed:
-            self._in_a_row.pop(key, None)
 
     def get(self, *, wait: bool = True) -> str | None:
         """The next key, to be given back by :meth:`done`; None without one to *wait* for, or after `shut_down`."""
@@ -238,10 +235,5 @@ def _reconcile(queue: WorkQueue, reconcile: Reconcile, key: str) -> None:
         bug, pause = not isinstance(error, KubeError), queue.retry(key)
         log.error("reconcile failed", queue=queue.name, key=key, error=str(error), pause=pause, exc_info=bug)
         return
-    if again == PENDING:
-        return
-    if again is not None:
-        queue.requeue(key, again)
-    else:
-        queue.rest(key)
-    queue.forget(key)
+    if again != PENDING:
+        queue.succeeded(key, again)

@@ -77,7 +77,7 @@ def test_promises_that_are_void_are_not_all_kept_until_their_time_and_others_are
     queue = working_on_a(clock)
     queue.add_after("b", 5.0)
     for _ in range(1000):
-        queue.requeue("a", 3600.0)
+        queue.succeeded("a", 3600.0)
         queue.done("a")
         queue.add("a")
         queue.get(wait=False)
@@ -104,12 +104,12 @@ def test_a_queue_is_idle_when_no_key_waits_was_promised_or_is_worked_on() -> Non
     assert [*idle, queue.idle] == [True, False, False, False, True]
 
 
-def test_retries_double_their_pause_until_the_key_is_forgotten() -> None:
+def test_retries_double_their_pause_until_the_key_succeeds() -> None:
     queue = queue_at(FakeClock())
     before = counted("retries_total")
     assert [queue.retry("a") for _ in range(4)] == pytest.approx([0.005, 0.01, 0.02, 0.04])
     assert queue.retry("b") == pytest.approx(0.005)
-    queue.forget("a")
+    queue.succeeded("a", None)
     assert queue.retry("a") == pytest.approx(0.005)
     assert max(queue.retry("a") for _ in range(40)) == 1000.0
     assert counted("retries_total") == before + 46
@@ -160,7 +160,7 @@ def test_a_delayed_key_does_not_wait_for_the_worker_that_waited_for_it() -> None
 
 def due_of(queue: WorkQueue, clock: FakeClock, asked: float) -> float:
     """Seconds until the next run of "a", whose reconcile asks for one after *asked*."""
-    queue.requeue("a", asked)
+    queue.succeeded("a", asked)
     queue.done("a")
     began = clock()
     while queue.get(wait=False) != "a":
@@ -197,13 +197,13 @@ def test_a_period_is_kept_however_often_it_is_asked_for() -> None:
     assert {due_of(queue, clock, 5.0) for _ in range(20)} == {5.0}
 
 
-@pytest.mark.parametrize("how", ["requeue", "retry"])
+@pytest.mark.parametrize("how", ["succeeded", "retry"])
 def test_what_a_reconcile_asked_for_does_not_outlive_the_next_run(how: str) -> None:
     clock = FakeClock()
     queue = WorkQueue("test", pauses=Backoff(base=30.0, cap=30.0), clock=clock)
     queue.add("a")
     queue.get(wait=False)
-    queue.requeue("a", 30.0) if how == "requeue" else queue.retry("a")
+    queue.succeeded("a", 30.0) if how == "succeeded" else queue.retry("a")
     queue.done("a")
     queue.add("a")  # the object is gone: there is nothing more to do
     assert waiting(queue) == ["a"]
@@ -215,7 +215,7 @@ def test_what_a_reconcile_asked_for_does_not_outlive_the_next_run(how: str) -> N
 def test_what_a_handler_asked_for_is_kept_when_the_key_runs_before() -> None:
     clock = FakeClock()
     queue = working_on_a(clock)
-    queue.requeue("a", 10.0)
+    queue.succeeded("a", 10.0)
     queue.done("a")
     queue.add_after("a", 30.0)
     queue.add("a")
