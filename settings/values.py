@@ -158,13 +158,14 @@ def ca_certificates(pem: str) -> str:
         raise ValueError(
             "contains a private key, which does not belong in this file; leave only certificates"
         )
-    is_blank = not pem.strip(_BLANKS)
+    if not pem.strip(_BLANKS):
+        return ""
     expected = max(pem.count(f"-----{word} CERTIFICATE-----") for word in ("BEGIN", "END"))
     try:
-        found = [] if is_blank else x509.load_pem_x509_certificates(pem.encode())
+        found = x509.load_pem_x509_certificates(pem.encode())
     except (ValueError, x509.InvalidVersion):
         found = []
-    if not is_blank and not len(found) == expected > 0:
+    if not len(found) == expected > 0:
         raise ValueError(
             f"is not PEM ({len(found)} of {expected} certificates can be read); write the certificates of the CAs "
             "one after the other, each from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
