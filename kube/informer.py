@@ -432,7 +432,7 @@ class Informer(Indexer[T]):
 
     def __init__(self, source: ListWatch, decode: Decode[T]) -> None:
         super().__init__()
-        self.source, self._decode_whole = source, partial(at_any_time, decode)
+        self.source, self.kind, self._decode_whole = source, source.kind, partial(at_any_time, decode)
         self._handlers: list[Handler[T]] = []
         self._notifying = threading.RLock()
         self._synced, self._closed = threading.Event(), False
@@ -444,10 +444,6 @@ class Informer(Indexer[T]):
         self._gone: dict[str, T] = {}  # by key: last states, forgotten, until the watch or a LIST says so
         SYNCED.labels(self.kind).set(0)
         source.attach(self)
-
-    @property
-    def kind(self) -> str:
-        return self.source.kind
 
     @property
     def silence(self) -> float:
