@@ -108,11 +108,11 @@ class Server:
         """A connection after its handshake."""
         return self._to_close(trusting().wrap_socket(self.raw(), server_hostname="localhost"))
 
-    def call(self, body: bytes | None = None) -> http.client.HTTPSConnection:
+    def call(self) -> http.client.HTTPSConnection:
         """A connection whose first call has been answered well."""
         connection = http.client.HTTPSConnection("localhost", self.port, context=trusting(), timeout=10)
         connection.sock = self.tls()
-        ask(connection, body)
+        ask(connection)
         return self._to_close(connection)
 
     def certificate(self) -> bytes:
@@ -142,9 +142,9 @@ class Server:
                 self._line.notify_all()
 
 
-def ask(connection: http.client.HTTPConnection, body: bytes | None = None) -> Answer:
+def ask(connection: http.client.HTTPConnection) -> Answer:
     """A call on an open connection that must go well."""
-    connection.request("POST", "/naps?timeout=5s", body or review(), {"Content-Type": "application/json"})
+    connection.request("POST", "/naps?timeout=5s", review(), {"Content-Type": "application/json"})
     with connection.getresponse() as response:
         answer = Answer(response.status, response.headers, response.read())
     assert answer.status == 200, answer

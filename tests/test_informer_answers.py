@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -45,11 +44,10 @@ class Copy:
         self.informer.on_change(lambda old, new: self.seen.append((brief(old), brief(new))))
         self.list(*listed, version=version)
 
-    def list(self, *items: msgspec.Raw, version: int, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def list(self, *items: msgspec.Raw, version: int) -> None:
         self.informer.begin()
         for item in items:
             self.informer.add(identity_of(item), item)
-        meanwhile()
         self.informer.end(version)
 
     def apply(self, verb: str, item: msgspec.Raw) -> None:
