@@ -11,7 +11,7 @@ from kube.client import Client, Resource
 from kube.errors import KubeError
 from runtime import threading, time
 from settings.models import Metrics
-from telemetry.http import METRICS_PATH, Access, everyone
+from telemetry.http import METRICS_PATH, Access
 from telemetry.server import Response, text
 
 log = structlog.stdlib.get_logger(__name__)
@@ -26,9 +26,9 @@ TIMEOUT = 3.0
 """Seconds for each of the two reviews: a scraper waits for both."""
 
 
-def metrics_access(client: Client, settings: Metrics) -> Access:
-    """By tokens if the settings say so; else every client may read metrics."""
-    return MetricsAccess(client) if settings.authentication else everyone
+def metrics_access(client: Client, settings: Metrics) -> Access | None:
+    """By tokens if the settings say so; None where every client may read metrics."""
+    return MetricsAccess(client) if settings.authentication else None
 
 
 class MetricsAccess:

@@ -45,16 +45,14 @@ def serve_health(address: str, *, live: Check, ready: Check) -> Server:
     return serve("health.healthProbeBindAddress", address, respond)
 
 
-def everyone(_authorization: str) -> Response | None:
-    """Every client may read metrics."""
-    return None
+def serve_metrics(address: str, access: Access | None = None) -> Server:
+    """To all clients, or those that have *access*; CannotListen."""
 
-
-def serve_metrics(address: str, access: Access = everyone) -> Server:
     def respond(request: Request) -> Response:
         if request.path != METRICS_PATH:
             return text(404, f"not found; here is {METRICS_PATH}")
-        return access(request.headers.get("authorization", "")) or metrics(request)
+        refusal = access and access(request.headers.get("authorization", ""))
+        return refusal or metrics(request)
 
     return serve("metrics.bindAddress", address, respond)
 
