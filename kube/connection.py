@@ -157,23 +157,19 @@ KEEPALIVE = (
 OPTIONS = (*HTTPSConnection.default_socket_options, *KEEPALIVE)
 
 
-def service_account(mounted: Path, host: str, port: str) -> Connection:
-    """Trusts the mounted CA and bears the token that is mounted at the time; no proxy is used. NotConfigured."""
-    try:
-        (mounted / "token").read_text()
-        ca = str(mounted / "ca.crt")
-        pool = urllib3.PoolManager(maxsize=POOL_SIZE, ca_certs=ca, socket_options=OPTIONS)
-    except (OSError, ValueError) as error:
-        raise NotConfigured(f"the ServiceAccount in {mounted} cannot be used: {error}") from error
-    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Connection(url, pool, _in_file(mounted / "token"))
-
-
 def in_cluster() -> bool:
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def of_pod() -> Connection:
-    """The one that the kubelet has mounted; NotConfigured."""
-    port = os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
-    return service_account(MOUNTED, os.environ["KUBERNETES_SERVICE_HOST"], port)
+    """By the ServiceAccount that the kubelet has mounted, with the token of the time, and no proxy. NotConfigured."""
+    token = MOUNTED / "token"
+    try:
+        token.read_text()
+        ca = str(MOUNTED / "ca.crt")
+        pool = urllib3.PoolManager(maxsize=POOL_SIZE, ca_certs=ca, socket_options=OPTIONS)
+    except (OSError, ValueError) as error:
+        raise NotConfigured(f"the ServiceAccount in {MOUNTED} cannot be used: {error}") from error
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return Connection(url, pool, _in_file(token))

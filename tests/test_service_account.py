@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,86 +12,67 @@ import pytest
 from dev.lab.waiting import stretch
 from kube import connection
 from kube.client import Client
-from kube.connection import KEEPALIVE, service_account
+from kube.connection import KEEPALIVE, of_pod
 from kube.errors import NotConfigured, Unreachable
 from tests import misbehaving_server
-from tests.misbehaving_server import Answer, Asked, answers
+from tests.misbehaving_server import answers
 from tests.server import BEGIN, CA, END, leaf, new_ca, write_pair
 
 LONG = 20.0 * stretch()
 
 
-@contextmanager
-def serving_over_tls(
-    directory: Path, answer: Callable[[Asked], Answer]
-) -> Iterator[misbehaving_server.Server]:
-    write_pair(directory, leaf("kubernetes"))
+@pytest.fixture
+def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "ca.crt").write_bytes(CA.certificate)
+    (tmp_path / "token").write_text("one\n")
+    monkeypatch.setattr(connection, "MOUNTED", tmp_path)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    return tmp_path
+
+
+@pytest.fixture
+def server(mounted: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[misbehaving_server.Server]:
+    """Over TLS."""
+    write_pair(mounted, leaf("kubernetes"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
-    with misbehaving_server.serving(answer) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        yield server
+    context.load_cert_chain(mounted / "tls.crt", mounted / "tls.key")
+    with misbehaving_server.serving(lambda _: answers({})) as running:
+        running.socket = context.wrap_socket(running.socket, server_side=True)
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(running.server_port))
+        yield running
 
 
-def mounted(directory: Path, ca: bytes, token: str) -> Path:
-    (directory / "ca.crt").write_bytes(ca)
-    (directory / "token").write_text(f"{token}\n")
-    return directory
-
-
-@contextmanager
-def connected(account: Path) -> Iterator[tuple[Client, list[Asked]]]:
-    """By what is *mounted*, and all that the server is asked."""
-    with serving_over_tls(account, lambda _: answers({})) as server:
-        client = Client(service_account(account, "127.0.0.1", str(server.server_port)), timeout=LONG)
-        with closing(client):
-            yield client, server.asked
-
-
-def tokens(asked: list[Asked]) -> list[str]:
-    return [each.headers["authorization"] for each in asked]
-
-
-def test_the_service_account_brings_the_token_of_the_moment_and_trusts_the_mounted_ca(tmp_path: Path) -> None:
-    """Without one, the call fails, and not the next one."""
-    with connected(mounted(tmp_path, CA.certificate, "one")) as (client, asked):
+def test_a_pod_connects_by_the_token_of_the_moment_and_trusts_the_mounted_ca_and_no_proxy(
+    mounted: Path, server: misbehaving_server.Server
+) -> None:
+    """Without a token, the call fails, and not the next one."""
+    with closing(Client.from_environment(timeout=LONG)) as client:
         client.request("GET", "/version")
-        (tmp_path / "token").unlink()
+        (mounted / "token").unlink()
         with pytest.raises(NotConfigured, match=r"credentials for .* cannot be read"):
             client.request("GET", "/version")
-        (tmp_path / "token").write_text("two")
+        (mounted / "token").write_text("two")
         client.request("GET", "/version")
-        assert tokens(asked) == ["Bearer one", "Bearer two"]
+    assert [each.headers["authorization"] for each in server.asked] == ["Bearer one", "Bearer two"]
 
 
-def test_a_server_that_another_ca_vouches_for_is_not_trusted(tmp_path: Path) -> None:
-    other = new_ca("other", BEGIN, END).certificate
-    with connected(mounted(tmp_path, other, "secret")) as (client, asked):
+def test_a_server_that_another_ca_vouches_for_is_not_trusted(
+    mounted: Path, server: misbehaving_server.Server
+) -> None:
+    (mounted / "ca.crt").write_bytes(new_ca("other", BEGIN, END).certificate)
+    with closing(Client.from_environment(timeout=LONG)) as client:
         with pytest.raises(Unreachable, match="certificate"):
             client.request("GET", "/version")
-        assert asked == []
+        assert server.asked == []
 
 
-def test_a_service_account_without_a_token_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotConfigured, match=f"the ServiceAccount in {tmp_path} cannot be used"):
-        service_account(tmp_path, "fd00::1", "443")
+def test_a_service_account_without_a_token_is_named(mounted: Path) -> None:
+    (mounted / "token").unlink()
+    with pytest.raises(NotConfigured, match=f"the ServiceAccount in {mounted} cannot be used"):
+        of_pod()
 
 
-def test_a_pod_connects_by_its_service_account_and_by_no_proxy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "MOUNTED", mounted(tmp_path, CA.certificate, "one"))
-    with serving_over_tls(tmp_path, lambda _: answers({})) as server:
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server_port))
-        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-        with closing(Client.from_environment(timeout=LONG)) as client:
-            client.request("GET", "/version")
-
-        assert tokens(server.asked) == ["Bearer one"]
-
-
-def test_the_kernel_probes_silent_connections(tmp_path: Path) -> None:
-    pool = service_account(mounted(tmp_path, CA.certificate, "one"), "127.0.0.1", "1").pool
-
-    assert set(KEEPALIVE) < set(pool.connection_pool_kw["socket_options"])
+@pytest.mark.usefixtures("mounted")
+def test_the_kernel_probes_silent_connections() -> None:
+    assert set(KEEPALIVE) < set(of_pod().pool.connection_pool_kw["socket_options"])
