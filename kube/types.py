@@ -274,14 +274,15 @@ NOTHING: dict[str, str] = {}
 
 def compact(metadata: ObjectMeta, annotations: Iterable[str]) -> ObjectMeta:
     """With these annotations alone, of its owners the controller, and without its creation."""
-    owner = metadata.controller
+    owner, given = metadata.controller, metadata.annotations
+    kept = {sys.intern(name): sys.intern(given[name]) for name in annotations if name in given}
     return ObjectMeta(
         name=metadata.name,
         namespace=sys.intern(metadata.namespace),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         labels=_shared(tuple(metadata.labels.items())),
-        annotations=only(metadata.annotations, annotations),
+        annotations=kept or NOTHING,
         owner_references=_owners(owner) if owner else (),
         deletion_timestamp=metadata.deletion_timestamp,
         deletion_grace_period_seconds=metadata.deletion_grace_period_seconds,
@@ -297,10 +298,6 @@ def slim(metadata: ObjectMeta) -> ObjectMeta:
         resource_version=metadata.resource_version,
         deletion_timestamp=metadata.deletion_timestamp,
     )
-
-
-def only(values: dict[str, str], names: Iterable[str]) -> dict[str, str]:
-    return {sys.intern(name): sys.intern(values[name]) for name in names if name in values} or NOTHING
 
 
 @lru_cache(maxsize=4096)
