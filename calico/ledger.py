@@ -26,7 +26,6 @@ from calico.reservations import NotServed, Reservations, new_name
 from calico.segment import ENTRIES, SIZE, IPReservation, NotReserved, Record, size_of
 from kube.errors import (
     AlreadyExists,
-    ApiError,
     Conflict,
     KubeError,
     NotFound,
@@ -254,8 +253,8 @@ def _fail(batch: Sequence[_Ticket], error: Exception) -> None:
 
 def _asked_for(error: Exception, left: float) -> float:
     """Seconds to pause: what the server asks for, but at most half of those *left*."""
-    asked = error.retry_after if isinstance(error, ApiError) else None
-    return max(PAUSE, min(asked or PAUSE, left / 2))
+    asked = error.retry_after if isinstance(error, KubeError) else 0.0
+    return max(PAUSE, min(asked, left / 2))
 
 
 ADDRESS = "192.0.2.1"

@@ -6,7 +6,7 @@ The protocol of all controllers:
 - ``reconcile(key)`` reads a snapshot, plans, and runs the actions. One change may lead to several runs, and several
   changes to one.
 - It returns None when it is done, or the seconds after which to run again. An exception means a retry, after 5 ms,
-  doubling per failure in a row up to 1000 s.
+  doubling per failure in a row up to 1000 s, or after the Retry-After of an API server that is overloaded.
 - A run that it asks for comes after the pace at least; without a change in between, later each time, up to a second:
   a write that changes nothing is not repeated in a hot loop.
 - What a reconcile asked for is void once its key runs again: a retry does not outlive its cause.
@@ -107,12 +107,13 @@ class WorkQueue:
             times = self._in_a_row[key] = self._in_a_row.get(key, 0) + 1
             self._promise(key, max(again, REST.delay(max(1, times - IN_A_ROW))), by_itself=True)
 
-    def retry(self, key: str) -> float:
-        """Add it after a pause that doubles until it has succeeded; return the seconds."""
+    def retry(self, key: str, error: Exception | None = None) -> float:
+        """Add it after a pause that doubles until it has succeeded, or that *error* asks for; return the seconds."""
         RETRIES.labels(self.name).inc()
         with self._changed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            pause = self._pauses.delay(failures)
+            asked = error.retry_after if isinstance(error, KubeError) else 0.0
+            pause = max(self._pauses.delay(failures), asked)
             self._promise(key, pause, by_itself=True)
         return pause
 
@@ -232,7 +233,7 @@ def _reconcile(queue: WorkQueue, reconcile: Reconcile, key: str) -> None:
     except Stopping:
         return
     except Exception as error:
-        bug, pause = not isinstance(error, KubeError), queue.retry(key)
+        bug, pause = not isinstance(error, KubeError), queue.retry(key, error)
         log.error("reconcile failed", queue=queue.name, key=key, error=str(error), pause=pause, exc_info=bug)
         return
     if again != PENDING:

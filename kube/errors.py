@@ -24,8 +24,13 @@ class Backoff:
         return delay * (1 + random.uniform(0, self.jitter))
 
 
+LONGEST_RETRY_AFTER = 60.0
+
+
 class KubeError(Exception):
-    """Any failure of a call to the API server."""
+    """Any failure of a call to the API server; *retry_after* are the seconds that it asks to wait, 0 without any."""
+
+    retry_after = 0.0
 
 
 class NotConfigured(KubeError):
@@ -37,9 +42,9 @@ class Unreachable(KubeError):
 
 
 class ApiError(KubeError):
-    """The server refused: *reason* and *message* of its Status, *retry_after* in seconds."""
+    """The server refused: *reason* and *message* of its Status."""
 
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(f"{message or 'no message'} ({status} {reason or 'no reason'})")
         self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
 
@@ -131,7 +136,8 @@ def _decode(body: bytes) -> Status:
         return Status()
 
 
-def _delay(header: str | None, details: StatusDetails | None) -> float | None:
+def _delay(header: str | None, details: StatusDetails | None) -> float:
+    asked = details.retry_after_seconds if details else 0.0
     if header and header.isdecimal():  # the API server writes seconds, never the date form
-        return float(header)
-    return details.retry_after_seconds if details and details.retry_after_seconds else None
+        asked = float(header)
+    return min(asked, LONGEST_RETRY_AFTER)

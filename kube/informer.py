@@ -30,7 +30,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from kube.client import Client, Resource
-from kube.errors import ApiError, Backoff, Expired, KubeError, Unreachable, event_error
+from kube.errors import Backoff, Expired, KubeError, Unreachable, event_error
 from kube.resources import ALL, Selection
 from kube.transport import LineStream
 from kube.types import Completed, Object, ObjectMeta, as_number, at_any_depth, at_any_time, key_of, version_of
@@ -150,7 +150,6 @@ SHORT = 5.0
 """A watch that ends sooner, in seconds, is a failure: a server may accept watches and close them at once."""
 FRUITLESS = 3
 """So many watches in a row without an event cast doubt on their resourceVersion; an etcd may have been restored."""
-LONGEST_RETRY_AFTER = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -323,8 +322,8 @@ class ListWatch:
             self._version, self._relist_reason = "", "expired"
         elif self._version and self._failures[verb] % FRUITLESS == 0:
             self._version, self._relist_reason = "", "fruitless"
-        asked = (error.retry_after if isinstance(error, ApiError) else None) or 0.0
-        pause = max(self._pauses.delay(self._failures[verb]), min(asked, LONGEST_RETRY_AFTER))
+        asked = error.retry_after if isinstance(error, KubeError) else 0.0
+        pause = max(self._pauses.delay(self._failures[verb]), asked)
         if not self._stopped.is_set():
             bug = not isinstance(error, KubeError)
             log.warning(f"{verb} failed", kind=self.kind, error=str(error), pause=pause, exc_info=bug)

@@ -135,13 +135,12 @@ def test_a_refusal_has_a_class_for_its_status(status: int, reason: str, kind: ty
         pytest.param(
             answers({"reason": "TooManyRequests", "details": {"retryAfterSeconds": 7}}, 429), 7, id="details"
         ),
-        pytest.param(
-            refuses(503, "ServiceUnavailable", Retry_After="Wed, 21 Oct 2026"), None, id="unreadable"
-        ),
-        pytest.param(refuses(503, "ServiceUnavailable"), None, id="unsaid"),
+        pytest.param(refuses(503, "ServiceUnavailable", Retry_After="Wed, 21 Oct 2026"), 0, id="unreadable"),
+        pytest.param(refuses(503, "ServiceUnavailable"), 0, id="unsaid"),
+        pytest.param(refuses(429, "TooManyRequests", Retry_After="86400"), 60, id="for a day"),
     ],
 )
-def test_overload_is_raised_at_once_with_the_requested_delay(answer: Answer, expected: float | None) -> None:
+def test_overload_is_raised_at_once_with_the_requested_delay(answer: Answer, expected: float) -> None:
     with serving(lambda asked: answer) as server, pytest.raises(ApiError) as caught:
         server.client().get(PODS, "a", "shop")
     assert caught.value.retry_after == expected

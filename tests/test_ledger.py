@@ -100,12 +100,12 @@ def test_a_lasting_fault_is_reported_at_once_and_the_next_call_tries_again(error
     [
         pytest.param(429, 1, 9, 1, id="as long as it asks for"),
         pytest.param(503, 2, 9, 2, id="so at any other error"),
-        pytest.param(429, None, 9, 0.1, id="a moment when it asks for nothing"),
+        pytest.param(429, 0, 9, 0.1, id="a moment when it asks for nothing"),
         pytest.param(429, 60, 9, 4.5, id="half of what is left at most"),
     ],
 )
 def test_an_overloaded_server_is_left_alone(
-    status: int, asks_for: float | None, deadline: float, waits: float
+    status: int, asks_for: float, deadline: float, waits: float
 ) -> None:
     clock, overload, pauses = FakeClock(), ServerError if status == 503 else TooManyRequests, []
     store = failing(overload(status, "overload", "too many requests", asks_for))

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from controllers.workqueue import WorkQueue, working
 from dev.lab.waiting import until
-from kube.errors import Backoff, Forbidden
+from kube.errors import ApiError, Backoff, Forbidden, Unreachable
 from tests.fakes import FakeClock
 from tests.metrics import sample
 
@@ -113,6 +113,13 @@ def test_retries_double_their_pause_until_the_key_succeeds() -> None:
     assert queue.retry("a") == pytest.approx(0.005)
     assert max(queue.retry("a") for _ in range(40)) == 1000.0
     assert counted("retries_total") == before + 46
+
+
+def test_a_retry_comes_no_sooner_than_the_api_server_asks() -> None:
+    queue = queue_at(FakeClock())
+    overloaded = ApiError(429, "TooManyRequests", "too many requests", 3.0)
+
+    assert [queue.retry("a", each) for each in (overloaded, Unreachable("reset"))] == [3.0, 0.01]
 
 
 def test_the_longest_running_work_is_known() -> None:

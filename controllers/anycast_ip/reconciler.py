@@ -175,8 +175,8 @@ class Reconciler:
         except RetryAfter as later:
             self._refused.add(uid)
             return later.seconds
-        except (CloudError, KubeError, StillThere):
-            self._queue.retry(uid)
+        except (CloudError, KubeError, StillThere) as error:
+            self._queue.retry(uid, error)
             return PENDING
         finally:
             for line in () if is_in_line else self._lines.values():

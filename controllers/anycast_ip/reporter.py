@@ -268,7 +268,7 @@ class ConditionReconciler:
             return None
         except KubeError as error:
             log.warning("node condition not written", node=node.metadata.name, uid=uid, error=str(error))
-            self.queue.retry(uid)
+            self.queue.retry(uid, error)
             return PENDING
         self._written[uid] = self._clocks.monotonic()
         return None

@@ -91,7 +91,7 @@ def keep_open(context: Context) -> None:
         if not queue.failures(key):
             why = f"elasticity is switched off, but the API server refused to open this pod's gate: {error}"
             context.recorder.event(Regarding.of(pod, PODS, "Pod"), "FailedPlacement", why, type="Warning")
-        queue.retry(key)
+        queue.retry(key, error)
         return PENDING
 
     def count(_: str) -> float:

@@ -122,7 +122,7 @@ class Writer:
 
     def _refuse(self, action: Action, error: ApiError) -> None:
         count = self._refusals.get(action.uid, NONE)[0] + 1
-        pause = max(PAUSES.delay(count), min(error.retry_after or 0.0, PAUSES.cap))
+        pause = max(PAUSES.delay(count), error.retry_after)
         by_policy = error.status in (400, 403, 422) and NOT_ALLOWED not in error.message
         is_denied = action.kind is Kind.SUPER and by_policy
         self._refusals[action.uid] = count, self._clock() + pause, is_denied

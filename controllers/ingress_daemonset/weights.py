@@ -236,7 +236,7 @@ class WeightReconciler:
 
     def _failed(self, load_balancer: str, wanted: Set[str], error: Exception) -> None:
         FAILED.labels(load_balancer).set(1)
-        pause = self._queue.retry(load_balancer)
+        pause = self._queue.retry(load_balancer, error)
         log.warning("weights not reconciled", load_balancer=load_balancer, error=str(error), pause=pause)
         if not self._known.nodes(load_balancer):
             unknown = NodeBackends(load_balancer, error=f"cannot be read or written: {error}")

@@ -136,7 +136,7 @@ class RetryState:
         with self._lock:
             old = self._failures.get(target, Failures())
             in_a_row = old.in_a_row + 1
-            pause = max(PAUSES.delay(in_a_row), min(retry_after, PAUSES.cap))
+            pause = max(PAUSES.delay(in_a_row), retry_after)
             # A repetition that is refused does not tell the outcome of the first write.
             doubt, due = write if doubtful else old.doubtful, self.clock.monotonic() + pause
             refused = write if refusal else None
@@ -271,7 +271,7 @@ class Writer:
             self.retries.settled(write)
 
     def _refused(self, write: Write, error: ApiError, patience: int = 0) -> None:
-        if self._failed(write, "refused", error, error.retry_after or 0.0) > patience:
+        if self._failed(write, "refused", error, error.retry_after) > patience:
             self._reporter.refused(write.owner, write.action, error)
 
     def _failed(

@@ -451,7 +451,7 @@ class MarkReconciler:
             except NotFound:
                 pass
             except KubeError as error:  # as a rule of all pods, or of many
-                pause = self._queue.retry(key)
+                pause = self._queue.retry(key, error)
                 self._log.warning("pod not marked", **pod.metadata.about, error=str(error), pause=pause)
                 return PENDING
             if is_others:
