@@ -42,7 +42,7 @@ def attempt(read: Callable[[], T]) -> T | KubeError:
 
 
 class Cluster:
-    """*namespace* is that of the context; *client* is the API server, with the permissions of the user.
+    """*namespace* is that of the context; *client*, on the *connection*, has the permissions of the user.
 
     *now* is the time by which everything read of it is judged and shown.
     """
@@ -50,8 +50,8 @@ class Cluster:
     def __init__(
         self,
         client: Client,
-        namespace: str = "default",
-        connection: Connection | None = None,
+        namespace: str,
+        connection: Connection,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.client, self.namespace, self._connection, self.now = client, namespace, connection, now
@@ -81,16 +81,14 @@ class Cluster:
 
     def client_of(self, user: str) -> Client | None:
         """A client in the name of *user*, which takes a permission; None where a kubeconfig names one already."""
-        if self._connection is None or self._connection.impersonation:
+        if self._connection.impersonation:
             return None
         connection = copy(self._connection)
         connection.impersonation = Impersonation(user)
         return Client(connection, timeout=TIMEOUT)
 
     def server_time(self) -> datetime | None:
-        """The Date of an answer, where there is a connection of which to ask, and one that can be read."""
-        if self._connection is None:
-            return None
+        """The Date of an answer, where there is one that can be read."""
         headers = self._connection.authorization()
         url = f"{self._connection.host}/version"
         try:

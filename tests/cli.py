@@ -44,18 +44,18 @@ COUNTS = ("replicas", "updatedReplicas", "readyReplicas")
 METADATA = {"labels": {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/instance": "drawbridge"}}
 
 
-def run(api: FakeAPI, *arguments: str, answer: str | None = None) -> Result:
-    """Call it with *arguments*, in namespace default; *answer* is what the user types."""
-    cluster = cluster_of(api)
+def run(api: FakeAPI, *arguments: str, answer: str | None = None, namespace: str = "default") -> Result:
+    """Call it with *arguments*, in a context of this *namespace*; *answer* is what the user types."""
+    cluster = cluster_of(api, namespace)
     result = CliRunner().invoke(drawbridge, arguments, input=answer, obj=lambda _options: cluster)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
 
 
-def cluster_of(api: FakeAPI) -> Cluster:
+def cluster_of(api: FakeAPI, namespace: str = "default") -> Cluster:
     """As the command connects to it; both have one clock."""
-    return Cluster(api.client(), "default", connection_to(api), api.now)
+    return Cluster(api.client(), namespace, connection_to(api), api.now)
 
 
 def shown(api: FakeAPI, *arguments: str) -> Any:

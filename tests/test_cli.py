@@ -23,13 +23,13 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from cli.app import COMMANDS, drawbridge
-from cli.cluster import Cluster
 from cli.errors import UNREADABLE, unreadable
 from cli.output import Document, Output, Part, Report, Table, bad, duration
 from cli.session import Command, Options, Session, pass_session
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import stretch, until
 from kube.errors import Forbidden, NotConfigured, Unreachable
+from tests import cli
 from tests.kubeconfigs import written
 from tests.misbehaving_server import hangs, serving
 from tests.server import ROOT
@@ -92,7 +92,7 @@ class Shown(Report, frozen=True):
 def test_what_is_watched_goes_on_when_the_api_server_was_away(capsys: pytest.CaptureFixture[str]) -> None:
     away = Unreachable("connection refused")
     read = reading(Shown("before"), away, away, Shown("after"), away)
-    session = Session(Options(), lambda _: Cluster(FakeAPI().client()))
+    session = Session(Options(), lambda _: cli.cluster_of(FakeAPI()))
     session.output = Output(clock=AT_ONCE)
     with pytest.raises(SystemExit) as ended:
         session.follow(read, watch=True)
@@ -103,7 +103,7 @@ def test_what_is_watched_goes_on_when_the_api_server_was_away(capsys: pytest.Cap
 
 
 def test_what_was_never_read_is_not_watched() -> None:
-    session = Session(Options(), lambda _: Cluster(FakeAPI().client()))
+    session = Session(Options(), lambda _: cli.cluster_of(FakeAPI()))
 
     with pytest.raises(Unreachable):
         session.follow(reading(Unreachable("connection refused")), watch=True)
@@ -146,8 +146,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call(*arguments: str, answer: str | None = None) -> tuple[int, str]:
-    cluster = Cluster(FakeAPI().client(), "of-context")
-    result = CliRunner().invoke(drawbridge, arguments, input=answer, obj=lambda _: cluster)
+    result = cli.run(FakeAPI(), *arguments, answer=answer, namespace="of-context")
     return result.exit_code, result.output
 
 

@@ -16,7 +16,7 @@ from cli.cluster import Cluster
 from cli.doctor import findings, needed
 from cli.installation import CONTROLLERS, WEBHOOK, Access
 from cli.inventory import REVIEWS, Inventory
-from dev.fake_api import FakeAPI, connection_to
+from dev.fake_api import FakeAPI
 from dev.fake_api.calls import refusal
 from kube.connection import Connection
 from settings import ElasticitySettings, Settings
@@ -116,8 +116,7 @@ def test_dry_runs_are_made_in_a_namespace_whose_pods_are_placed(excluded: list[s
     api = cli.installed("elasticity")
     cli.configure(api, "elasticity", excludedNamespaces=excluded)
     api.fault = cli.answered
-    cluster = Cluster(api.client(), "kube-system", connection_to(api), api.now)
-    assert [*findings(Inventory(cluster))]
+    assert [*findings(Inventory(cli.cluster_of(api, "kube-system")))]
 
     [asked] = [each.path for each in api.calls if each.method == "POST" and each.path.endswith("/pods")]
     assert asked == f"/api/v1/namespaces/{namespace}/pods"
@@ -257,5 +256,5 @@ def test_what_the_api_server_does_not_answer_hides_no_other_finding(
 def test_an_answer_that_breaks_off_leaves_the_time_unread() -> None:
     with serving(lambda _: resets) as server:
         connection = Connection(server.url, PoolManager())
-        assert Cluster(server.client(), connection=connection).server_time() is None
+        assert Cluster(server.client(), "default", connection).server_time() is None
         assert len(server.asked) == 1

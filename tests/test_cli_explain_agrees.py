@@ -18,7 +18,6 @@ from api.elasticity import PATH
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
-from cli.cluster import Cluster
 from cli.explain.kinds import snapshot_of
 from cli.explain.matching import ApiRequest, Outcome, Verdict
 from cli.explain.prediction import UID, Prediction, change_of, creation_of, deletion_of, eviction_of, predict
@@ -90,7 +89,7 @@ class World:
 
 
 def inventory_of(api: FakeAPI, found: Installation) -> Inventory:
-    inventory = Inventory(Cluster(api.client()))
+    inventory = Inventory(cli.cluster_of(api))
     # Reading them has its own test.
     inventory.__dict__.update(configurations=found.configurations, settings=found.settings)
     return inventory
@@ -256,7 +255,6 @@ def test_explain_and_the_server_say_the_same_while_there_is_no_leader(
     clock.advance(REFRESH if expired > 0 else 0)
 
     inventory = inventory_of(api, known)
-    inventory.cluster = Cluster(api.client(), "default", cli.connection_to(api))
     inventory.now = lambda: NOW + timedelta(seconds=ahead)
     answer = predict(creation_of(PODS, pod), snapshot_of(inventory, namespaces=["shop"])).answer(PATH)
 

@@ -56,14 +56,14 @@ class Recording(Connection):
 
     def request(self, method: str, url: str, *, headers: Mapping[str, str], **others: Any) -> Any:
         if method == "GET":
-            self.reads.append((url.removeprefix(self.host), headers["Accept"]))
+            self.reads.append((url.removeprefix(self.host), headers.get("Accept", "*/*")))
         return self._connection.pool.request(method, url, headers=headers, **others)
 
 
 def reads_of(lab: Lab, arguments: Sequence[str]) -> list[Read]:
     """What the command reads with these *arguments*; LabError when it fails."""
     recording = Recording(connect(str(lab.kubeconfig)))
-    cluster = Cluster(Client(recording, timeout=60))
+    cluster = Cluster(Client(recording, timeout=60), "default", recording)
     result = CliRunner().invoke(drawbridge, arguments, obj=lambda _options: cluster)
     if result.exit_code not in ANSWERED:
         raise LabError(f"drawbridge {' '.join(arguments)} failed: {result.output}")
