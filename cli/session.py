@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -130,6 +130,16 @@ def pass_session(function: Callable[Concatenate[Session, P], R]) -> Callable[P, 
         return function(Session(Options(**root.meta.get(GIVEN, {})), root.obj or connect), *args, **kwargs)
 
     return called
+
+
+def log_no_decisions() -> None:
+    """Drop what webhooks and planners log: their decisions are only predictions, and standard output is a document."""
+    import structlog  # which commands that predict nothing do not load
+
+    def drop(*_: object) -> NoReturn:
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[drop])
 
 
 def shared_options(hidden: bool) -> list[click.Parameter]:

@@ -24,7 +24,7 @@ from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, bad, count_of, title, warning
 from cli.pods import Pod
-from cli.session import Commands, Session, pass_session
+from cli.session import Commands, Session, log_no_decisions, pass_session
 from cli.value_names import MAPS, NO_SETTINGS, NULLS, ORIGINALS, SETTINGS
 from features import FEATURES
 from kube.resources import NAMESPACES
@@ -283,6 +283,7 @@ def values_of(file: Path, what_to_do: str) -> dict[str, Any]:
 @click.group(cls=Simulations)
 def simulate() -> None:
     """Predict what a change would do. Nothing is written."""
+    log_no_decisions()
 
 
 @simulate.command("values")

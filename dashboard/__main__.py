@@ -14,7 +14,7 @@ from flask import Flask
 from gunicorn.app.base import BaseApplication
 
 from cli.cluster import cluster_of
-from cli.explain.kinds import log_no_decisions
+from cli.session import log_no_decisions
 from dashboard.app import create_read_only_app
 from dashboard.pages import explanation_of, pages_of
 from telemetry import logs

@@ -17,7 +17,7 @@ from flask import Flask
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from cli.errors import Failure
-from cli.session import Command, Session, pass_session
+from cli.session import Command, Session, log_no_decisions, pass_session
 from dashboard.app import Guard, create_app
 from dashboard.pages import explanation_of, pages_of
 from dashboard.rollouts import writer_of
@@ -37,6 +37,7 @@ def dashboard(session: Session, port: int, no_browser: bool) -> None:
     Served on 127.0.0.1 with your kubeconfig and permissions, until Ctrl-C. Only a browser that opens the printed URL
     can read it.
     """
+    log_no_decisions()
     cluster = session.cluster
     with closing(listen(port)) as listener:
         guard = Guard(listener.getsockname()[1])

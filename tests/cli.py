@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import structlog
 import yaml
 from click.testing import CliRunner, Result
 
@@ -47,7 +48,16 @@ METADATA = {"labels": {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.i
 def run(api: FakeAPI, *arguments: str, answer: str | None = None, namespace: str = "default") -> Result:
     """Call it with *arguments*, in a context of this *namespace*; *answer* is what the user types."""
     cluster = cluster_of(api, namespace)
-    result = CliRunner().invoke(drawbridge, arguments, input=answer, obj=lambda _options: cluster)
+    return called(*arguments, input=answer, obj=lambda _options: cluster)
+
+
+def called(*arguments: str, **options: Any) -> Result:
+    """In this process, whose logs stay as they are."""
+    logs = structlog.get_config()
+    try:
+        result = CliRunner().invoke(drawbridge, arguments, **options)
+    finally:
+        structlog.configure(**logs)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

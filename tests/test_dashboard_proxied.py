@@ -120,7 +120,7 @@ def test_what_it_logs_is_json(tmp_path: Path) -> None:
 
 def test_what_it_predicts_is_not_logged() -> None:
     command = (
-        "from telemetry import logs; from cli.explain.kinds import log_no_decisions; import structlog, logging;"
+        "from telemetry import logs; from cli.session import log_no_decisions; import structlog, logging;"
         " logs.configure('warning'); log_no_decisions();"
         " structlog.stdlib.get_logger('webhook').warning('pod not gated');"
         " logging.getLogger('flask').error('failed')"

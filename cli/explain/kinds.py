@@ -7,11 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pkgutil import resolve_name
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import msgspec
-import structlog
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import readable
@@ -20,7 +19,7 @@ from cli.explain.prediction import BUDGETS, Budget, Make, Snapshot
 from cli.installation import webhooks_in
 from cli.inventory import SECONDS, Inventory
 from cli.output import Document, Report, Table, age
-from cli.session import Command, Commands, Session, object_name, pass_session
+from cli.session import Command, Commands, Session, log_no_decisions, object_name, pass_session
 from features import FEATURES, Feature
 from kube.errors import Forbidden, NotFound
 from kube.resources import EVENTS, NAMESPACES, Selection
@@ -71,21 +70,11 @@ class Kinds(Commands):
 @click.group(cls=Kinds)
 def explain() -> None:
     """Explain why an object is treated as it is, and what would happen to it now. Nothing is written."""
-
-
-def _unlogged(*_: object) -> NoReturn:
-    raise structlog.DropEvent
-
-
-def log_no_decisions() -> None:
-    """Drop what webhooks and planners log: here their decisions are only predictions."""
-    structlog.configure(processors=[_unlogged])
+    log_no_decisions()
 
 
 def snapshot_of(inventory: Inventory, pods: Iterable[Raw] = (), namespaces: Iterable[str] = ()) -> Snapshot:
     """What the webhooks decide by, about *pods* and in these *namespaces*, and those of the pods."""
-    if not structlog.is_configured():
-        log_no_decisions()  # on standard output, in the midst of a JSON document
     by_key = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in pods}
     names = sorted({*namespaces, *(key.partition("/")[0] for key in by_key)})
     raws = {name: inventory.get(NAMESPACES, name, None, Raw) for name in names}

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
-from cli.app import drawbridge
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS
 from dev.lab.session import Lab
 from kube.resources import PODS
+from tests import cli
 from tests.cluster import ingress_daemonset, workloads
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.workloads import GROUPS, SECONDS
@@ -22,10 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 def run(lab: Lab, *arguments: str) -> Result:
     """With the kubeconfig of its administrator."""
-    result = CliRunner().invoke(drawbridge, ["--kubeconfig", str(lab.kubeconfig), *arguments])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return cli.called("--kubeconfig", str(lab.kubeconfig), *arguments)
 
 
 def shown(lab: Lab, *arguments: str) -> Any:
