@@ -6,7 +6,6 @@ What becomes of objects then, the features say: `judged` asks one about each pod
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -266,13 +265,20 @@ class Simulations(Commands):
 _OF_FEATURES = {name: reference for row in FEATURES for name, reference in row.simulates.items()}
 
 
+class ValuesLoader(yaml.SafeLoader):
+    """Refuses what contains itself by an alias, as Helm does."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if node in self.recursive_objects:
+            raise yaml.YAMLError("Circular reference detected")
+        return super().construct_object(node, deep=True)
+
+
 def values_of(file: Path, what_to_do: str) -> dict[str, Any]:
     """Of a chart; raises Failure, with *what_to_do*, where *file* has none."""
     try:
-        values = yaml.safe_load(file.read_text())
+        values = yaml.load(file.read_text(), ValuesLoader)  # noqa: S506 - a safe loader
         why = "" if isinstance(values, dict) else "it is no mapping of values"
-        # Refuses what contains itself by an alias, as Helm does.
-        json.dumps(values, default=str, skipkeys=True)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = f"it is no YAML: {error}"
     if why:
