@@ -94,6 +94,7 @@ def doctor(session: Session) -> None:
 def findings(inventory: Inventory) -> Iterator[Finding]:
     """Raises KubeError when not even the installation can be read."""
     status, ours, cluster = status_of(inventory), inventory.installed, inventory.cluster
+    settings = ours.settings_or_defaults
     policies = attempt(lambda: inventory.policies)
     fine = {
         "webhook configurations": "" if isinstance(policies, KubeError) else "present",
@@ -108,16 +109,16 @@ def findings(inventory: Inventory) -> Iterator[Finding]:
         yield from _or_fine(wrong, check, fine[check])
     for problem in status.unread:
         yield Finding("what is read", Verdict.SKIPPED, problem.what, problem.way_out)
-    healths = enabled(ours.in_force).values()
+    healths = enabled(settings).values()
     for health in healths:
         yield from health.checks(inventory)
-    probes = [health.probe(ours.in_force) for health in healths if health.probe]
+    probes = [health.probe(settings) for health in healths if health.probe]
     reached = cluster.read(
         {path: partial(_reach, inventory, path) for path in ours.paths}
         | {probe.what: partial(_dry_run, inventory, probe) for probe in probes}
     )
     for what, answer in reached.items():
-        yield _reach_finding(what, answer, client_ca=bool(ours.in_force.webhook.client_ca))
+        yield _reach_finding(what, answer, client_ca=bool(settings.webhook.client_ca))
     yield from _permissions(inventory)
     of_others = webhooks_of_others(inventory.configurations)
     yield from _or_fine(of_others, OTHERS_CHECK, "none alters or blocks what Drawbridge writes")
@@ -133,8 +134,8 @@ def _or_fine(found: Iterable[Finding], check: str, message: str) -> Sequence[Fin
 
 
 def _dry_run(inventory: Inventory, probe: Probe) -> str:
-    namespace = inventory.cluster.namespace
-    excluded = {inventory.namespace, *inventory.installed.in_force.elasticity.excluded_namespaces}
+    namespace, settings = inventory.cluster.namespace, inventory.installed.settings_or_defaults
+    excluded = {inventory.namespace, *settings.elasticity.excluded_namespaces}
     # The last two are in every cluster.
     among = [each for each in (namespace, "default", "kube-public") if each not in excluded]
     path = probe.resource.path(among[0] if among else namespace)
@@ -211,7 +212,7 @@ def _permissions(inventory: Inventory) -> Iterator[Finding]:
     group = next(served, GROUPS[-1]).partition("/")[0]
     asked = [
         (program, each.located(ours.namespace, group))
-        for program, each in needed(ours.in_force)
+        for program, each in needed(ours.settings_or_defaults)
         if program in accounts
     ]
     answers = read({(name, each): partial(inventory.may, each, accounts[name]) for name, each in asked})

@@ -235,7 +235,7 @@ class Installed:
         return ", ".join(sorted(versions - {""}))
 
     @cached_property
-    def in_force(self) -> Settings:
+    def settings_or_defaults(self) -> Settings:
         """For what has to be known in any case: the defaults stand in for settings that cannot be used.
 
         But for the names of the Lease and the Secret, which other settings leave as they are.

@@ -180,7 +180,7 @@ class Inventory:
 
     def lease(self) -> Lease:
         """The leader's."""
-        election = self.installed.in_force.leader_election
+        election = self.installed.settings_or_defaults.leader_election
         return self.get(LEASES, election.resource_name, election.resource_namespace, Lease)
 
     def pod(self, namespace: str, name: str) -> StoredPod | None:
@@ -208,7 +208,8 @@ class Inventory:
 
     @cached_property
     def reservations(self) -> Reservations:
-        return Reservations(self.client, self.installed.in_force.ip_reservation.calico_api_version)
+        settings = self.installed.settings_or_defaults.ip_reservation
+        return Reservations(self.client, settings.calico_api_version)
 
     def segments(self) -> Sequence[IPReservation]:
         """All IPReservations; NotServed."""

@@ -193,7 +193,8 @@ def enabled(settings: ValidSettings) -> dict[str, Health]:
 def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     """Raises KubeError, or Failure, when not even the installation is found; without *secrets*, reads none."""
     ours, now, known = inventory.installed, inventory.now(), healths()
-    settings, looked = ours.in_force, enabled(ours.in_force)
+    settings = ours.settings_or_defaults
+    looked = enabled(settings)
     reads: dict[str, Callable[[], Any]] = {"lease": inventory.lease, "policies": lambda: inventory.policies}
     if secrets:
         reads["certificate"] = partial(_certificate, inventory)
@@ -279,7 +280,7 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
 
 def _certificate(inventory: Inventory) -> bytes:
     ours = inventory.installed
-    found = inventory.get(SECRETS, ours.in_force.certs.secret_name, ours.namespace, _Secret)
+    found = inventory.get(SECRETS, ours.settings_or_defaults.certs.secret_name, ours.namespace, _Secret)
     return b64decode(found.data.get("tls.crt", ""))
 
 
@@ -294,7 +295,7 @@ def _looked_at(health: Health, inventory: Inventory) -> Any:
 def _webhooks(installed: Installed, policies: Sequence[MutatingPolicy] | None) -> Iterator[Problem]:
     """*policies* that cannot be read, None, may stand in for any mutating webhook."""
     registered = [*installed.paths, *(each.replaces.path for each in policies or ())]
-    if enabled(installed.in_force) and not registered:
+    if enabled(installed.settings_or_defaults) and not registered:
         yield Problem(
             "there is no webhook configuration: nothing is held at admission, as after break glass", RESTORE
         )

@@ -212,7 +212,7 @@ def addresses_of(inventory: Inventory, labels: str = "") -> Addresses:
 
     With *labels*, those of nodes that have them.
     """
-    settings = inventory.installed.in_force.anycast_ip
+    settings = inventory.installed.settings_or_defaults.anycast_ip
     own = (partial(each, inventory) for each in (address_claims, quotas_read, allow_list))
     nodes, claims, quotas, allowed = inventory.cluster.together(partial(inventory.nodes, labels), *own)
     uids = {each.metadata.uid for each in nodes}
@@ -240,7 +240,7 @@ def _claim(found: ConfigMap, cluster: str | None) -> Claim | None:
 
 def allow_list(inventory: Inventory) -> Entries:
     """None without a wait, which alone makes it matter here, and where the ConfigMap may not be read."""
-    settings = inventory.installed.in_force.anycast_ip.allow_list
+    settings = inventory.installed.settings_or_defaults.anycast_ip.allow_list
     if not settings.wait:
         return ()
     try:

@@ -55,7 +55,7 @@ class AnycastIP(Overview, frozen=True):
 
 
 def look(inventory: Inventory) -> tuple[AnycastIP, Iterable[Problem]]:
-    settings = inventory.installed.in_force.anycast_ip
+    settings = inventory.installed.settings_or_defaults.anycast_ip
     labels = ",".join(f"{key}={value}" for key, value in settings.node_labels.items())
     selected = [node for node in inventory.nodes(labels) if wanted(node, settings)]
     tainted = [node for node in selected if is_tainted(node)]

@@ -146,7 +146,7 @@ def needs(settings: Settings) -> Needs:
 
 
 def checks(inventory: Inventory) -> Iterator[Finding]:
-    settings = inventory.installed.in_force.ip_reservation
+    settings = inventory.installed.settings_or_defaults.ip_reservation
     yield _of_api(inventory)
     yield from _of_cooldown(settings, attempt(inventory.cooldown))
     if settings.same_address.enabled:
@@ -230,7 +230,7 @@ def _reserved(inventory: Inventory, account: str) -> Finding:
     if client is None or may is not True:
         why = may or "you may not impersonate the ServiceAccount of the webhook servers"
         return Finding(check, Verdict.SKIPPED, f"not tried: {why}", "helm test checks it")
-    store = Reservations(client, ours.in_force.ip_reservation.calico_api_version)
+    store = Reservations(client, ours.settings_or_defaults.ip_reservation.calico_api_version)
     if problem := round_trip(store, "doctor", ours.namespace, cluster.now(), TRIAL_SECONDS):
         return Finding(check, Verdict.WRONG, problem, f"{PAGE}#a-request-is-refused-or-fails")
     return Finding(check, Verdict.OK, f"{ADDRESS} was reserved as pods' addresses are, and released")

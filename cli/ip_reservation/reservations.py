@@ -340,7 +340,7 @@ def settings_of(inventory: Inventory) -> IPReservationSettings:
     """KubeError where they may not be read: the defaults would show other times."""
     if inventory.installed.unread:
         raise inventory.installed.unread
-    return inventory.installed.in_force.ip_reservation
+    return inventory.installed.settings_or_defaults.ip_reservation
 
 
 def settings_in_force(inventory: Inventory) -> IPReservationSettings:
