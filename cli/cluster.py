@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,11 +88,10 @@ class Cluster:
 
     def server_time(self) -> datetime | None:
         """The Date of an answer, where there is one that can be read."""
-        headers = self._connection.authorization()
-        url = f"{self._connection.host}/version"
+        headers, url = self._connection.authorization(), f"{self._connection.host}/version"
+        request = self._connection.pool.request
         try:
-            request = partial(self._connection.pool.request, body=None, timeout=TIMEOUT, retries=False)
-            answer = request("GET", url, headers=headers)
+            answer = request("GET", url, body=None, headers=headers, timeout=TIMEOUT, retries=False)
             date = parsedate_to_datetime(answer.headers.get("Date", ""))
         except (HTTPError, ValueError):
             return None
@@ -111,15 +109,12 @@ def cluster_of(
     path = kubeconfig or os.environ.get("KUBECONFIG")
     files = [Path(each).expanduser() for each in (path or DEFAULT_KUBECONFIG).split(os.pathsep) if each]
     is_there = any(each.is_file() for each in files)
-    if not path and context is None and in_cluster() and not is_there:
-        return _cluster(of_pod(), (MOUNTED / "namespace").read_text(), impersonation)
-    path = path or DEFAULT_KUBECONFIG
-    if not is_there:
-        raise NotConfigured(f"there is no kubeconfig at {path}")
-    connection = connect(path, PARALLEL, context)
-    return _cluster(connection, connection.namespace, impersonation)
-
-
-def _cluster(connection: Connection, namespace: str, impersonation: Impersonation | None) -> Cluster:
+    if is_there:
+        connection = connect(path or DEFAULT_KUBECONFIG, PARALLEL, context)
+    elif not path and context is None and in_cluster():
+        connection = of_pod()
+        connection.namespace = (MOUNTED / "namespace").read_text()
+    else:
+        raise NotConfigured(f"there is no kubeconfig at {path or DEFAULT_KUBECONFIG}")
     connection.impersonation = impersonation or connection.impersonation
-    return Cluster(Client(connection, timeout=TIMEOUT), namespace, connection)
+    return Cluster(Client(connection, timeout=TIMEOUT), connection.namespace, connection)
