@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from api.ingress_daemonset import GROUP
-from calico.reservations import GROUPS
+from calico.reservations import GROUPS, resource_in
 from cli.cluster import attempt
 from cli.errors import ALLOW, WRONG
 from cli.health import PAGE, Finding, Probe, Raw, Verdict
@@ -208,8 +208,9 @@ def needed(settings: Settings) -> Needs:
 def _permissions(inventory: Inventory) -> Iterator[Finding]:
     ours, read = inventory.installed, inventory.cluster.read
     accounts, check = ours.accounts, "permissions of Drawbridge"
-    served = (each for each in GROUPS if attempt(partial(inventory.serves_reservations, each)))
-    group = next(served, GROUPS[-1]).partition("/")[0]
+    of_calico = [resource_in(each, "ipreservations") for each in GROUPS]
+    served = (each for each in of_calico if attempt(partial(inventory.client.serves, each)))
+    group = next(served, of_calico[-1]).group
     asked = [
         (program, each.located(ours.namespace, group))
         for program, each in needed(ours.settings_or_defaults)

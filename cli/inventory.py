@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from calico.pools import ipam_configuration, located
-from calico.reservations import Reservations, resource_in
+from calico.reservations import Reservations
 from calico.segment import IPReservation
 from cli.cluster import FROM_MEMORY, Cluster, attempt
 from cli.errors import Failure
@@ -214,11 +214,6 @@ class Inventory:
     def segments(self) -> Sequence[IPReservation]:
         """All IPReservations; NotServed."""
         return self.once("segments", self.reservations.list)
-
-    def serves_reservations(self, api_version: str) -> bool:
-        """Whether one of Calico's groups has IPReservations."""
-        resource = resource_in(api_version, "ipreservations")
-        return self.once(("serves", api_version), partial(self.client.serves, resource))
 
     def of_calico(self, plural: str, kind: type[T]) -> Sequence[T] | None:
         """None where neither of its groups serves them."""
