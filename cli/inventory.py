@@ -151,17 +151,16 @@ class Inventory:
             raise deployments
         if isinstance(files, KubeError):
             return Installed(service, ours, deployments, None, unread=files)
-        settings, text = None, ""
-        problems: Sequence[str] = ()
-        if found := [file.data[CONFIGURATION_FILE] for file in files if CONFIGURATION_FILE in file.data]:
-            text = found[0]
-            try:
-                settings = parse(text)
-            except SettingsError as error:
-                problems = error.problems
-        else:
-            problems = [f"no ConfigMap of the release has a {CONFIGURATION_FILE}"]
-        return Installed(service, ours, deployments, settings, problems, text)
+        text = next(
+            (each.data[CONFIGURATION_FILE] for each in files if CONFIGURATION_FILE in each.data), None
+        )
+        if text is None:
+            refused = [f"no ConfigMap of the release has a {CONFIGURATION_FILE}"]
+            return Installed(service, ours, deployments, None, refused)
+        try:
+            return Installed(service, ours, deployments, parse(text), text=text)
+        except SettingsError as error:
+            return Installed(service, ours, deployments, None, error.problems, text)
 
     @cached_property
     def settings(self) -> Settings:
