@@ -45,9 +45,11 @@ class Unreadable(Failure):
     exit_code = UNREADABLE
 
 
-def unreadable(error: KubeError) -> Failure:
-    """*error* of a call to the API server, with what the user can do about it."""
+def unreadable(error: KubeError | Failure) -> Failure:
+    """*error* of a call to the API server, with what the user can do about it; a Failure says that itself."""
     match error:
+        case Failure():
+            return error
         case NotConfigured():
             return Unreadable(
                 str(error),

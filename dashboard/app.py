@@ -172,8 +172,7 @@ def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> N
         try:
             write(namespace, name, verb, request.form.get("shown", ""))
         except (KubeError, Failure) as error:
-            failure = unreadable(error) if isinstance(error, KubeError) else error
-            return render_template("refused.html", failure=failure), 409
+            return render_template("refused.html", failure=unreadable(error)), 409
         for each in ("rollouts", "overview"):
             pages[each].feed.expire()
         return redirect(pages["rollouts"].path, 303)

@@ -181,6 +181,6 @@ def _caught(read: Callable[[], Any]) -> Callable[[], Any]:
         try:
             return read()
         except (KubeError, Failure) as error:
-            return unreadable(error) if isinstance(error, KubeError) else error
+            return unreadable(error)
 
     return caught
