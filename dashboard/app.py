@@ -85,14 +85,6 @@ def create_read_only_app(pages: Sequence[Page], explain: Explain, hosts: Collect
     return app
 
 
-def fragment(app: Flask, page: Page, query: str = "", layout: str = "fragment.html") -> str:
-    """The page as it is now, in the *layout*, with the rows that the *query* leaves."""
-    value = page.feed.latest()
-    template = "trouble.html" if isinstance(value, Failure) else page.template
-    shown = app.jinja_env.get_template(template)
-    return shown.render(layout=layout, page=page, value=value, now=page.now(), q=query)
-
-
 def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = LONGEST_FORM
@@ -129,12 +121,15 @@ def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
 
 
 def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain) -> None:
-    def show(page: Page) -> str:
-        return fragment(app, page, _query(), "page.html")
+    def show(page: Page, layout: str = "page.html") -> str:
+        """As it is now, in the *layout*, with the rows that the filter leaves."""
+        value, query = page.feed.latest(), request.args.get("q", "").strip()
+        template = "trouble.html" if isinstance(value, Failure) else page.template
+        return render_template(template, layout=layout, page=page, value=value, now=page.now(), q=query)
 
     def follow(page: Page) -> Answer:
         """304 for a browser that has it as it is now."""
-        response = Response(fragment(app, page, _query()))
+        response = Response(show(page, "fragment.html"))
         response.add_etag()
         return response.make_conditional(request)
 
@@ -156,10 +151,6 @@ def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain) -> None:
     @app.get("/live/explain/<kind>/<path:name>")
     def follow_object(kind: str, name: str) -> Answer:
         return follow(known(kind, name))
-
-
-def _query() -> str:
-    return request.args.get("q", "").strip()
 
 
 def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> None:
