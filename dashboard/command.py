@@ -90,8 +90,4 @@ def server_of(listener: socket.socket, app: Flask) -> BaseWSGIServer:
 
 
 def serve(listener: socket.socket, app: Flask) -> None:
-    server = server_of(listener, app)
-    try:
-        server.serve_forever()
-    finally:
-        server.server_close()
+    server_of(listener, app).serve_forever()
