@@ -21,7 +21,7 @@ from cli.output import Cell, Part, age, left
 from cli.status import Status, status_of
 from features import FEATURES
 from kube.errors import KubeError
-from runtime import threading, time, utc_now
+from runtime import threading, time
 
 STYLES = {"green": "good", "yellow": "warning", "bold red": "bad", "dim": "faint", "bold": "title"}
 """The class of each style that `cli.output` gives a text."""
@@ -94,8 +94,8 @@ class Page:
     title: str
     path: str
     feed: Feed[Any]
+    now: Callable[[], datetime]
     command: str = ""
-    now: Callable[[], datetime] = utc_now
 
     @property
     def template(self) -> str:
@@ -111,7 +111,7 @@ def pages_of(cluster: Cluster, read_only: bool = False) -> list[Page]:
 
     def page(name: str, title: str, path: str, read: Callable[[Inventory], Any]) -> Page:
         feed = Feed(_caught(lambda: read(Inventory(cluster))))
-        return Page(name, title, path, feed, now=cluster.now)
+        return Page(name, title, path, feed, cluster.now)
 
     return [
         page("overview", "Overview", "/", overview),
@@ -135,7 +135,7 @@ def explanation_of(cluster: Cluster, kind: str, name: str) -> Page | None:
 
     command = f"drawbridge explain {kind} {rest}" + (f" -n {namespace}" if namespace else "")
     place = f"explain/{kind}/{name}"
-    return Page(place, f"{TITLES[kind]} {name}", f"/{place}", Feed(_caught(read)), command, cluster.now)
+    return Page(place, f"{TITLES[kind]} {name}", f"/{place}", Feed(_caught(read)), cluster.now, command)
 
 
 def until(moment: datetime, now: datetime) -> str:

@@ -84,10 +84,6 @@ class RolloutView(Document, frozen=True):
     unreadable: str = ""
 
     @property
-    def wrong(self) -> bool:
-        return self.rollout.is_wrong
-
-    @property
     def place(self) -> str:
         return f"{self.rollout.namespace}/{self.rollout.name}"
 
@@ -120,11 +116,11 @@ def read(inventory: Inventory) -> RolloutsPage:
         return RolloutView(rollout, _nodes(snapshot, rollout))
 
     views = map(view, stored_resources)
-    return RolloutsPage(tuple(sorted(views, key=lambda each: (not each.wrong, each.place))))
+    return RolloutsPage(tuple(sorted(views, key=lambda each: (not each.rollout.is_wrong, each.place))))
 
 
 def _revisions(inventory: Inventory) -> Sequence[Revision]:
-    """None where they may not be read: the images that a rollout replaces are not known then."""
+    """Empty where they may not be read: the images that a rollout replaces are not known then."""
     try:
         return inventory.list(CONTROLLER_REVISIONS, Revision, Selection(label_selector=REVISION_OF))
     except Forbidden:
