@@ -215,7 +215,6 @@ class Commands(Command, click.Group):
     """A command with sub-commands: `drawbridge rollout pause`."""
 
     command_class = Command
-    group_class = type
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Whole first sentences: click cuts them off."""
