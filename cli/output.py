@@ -127,6 +127,10 @@ def left(at: datetime | None, now: datetime) -> str:
     return duration((at - now).total_seconds()) if at else ""
 
 
+def until(at: datetime, now: datetime) -> str:
+    return f"in {left(at, now)}" if at > now else f"{age(at, now)} ago"
+
+
 def moment(at: datetime | None) -> str:
     """A time in full; nothing for none."""
     return f"{at:%Y-%m-%dT%H:%M:%SZ}" if at else ""

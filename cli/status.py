@@ -45,8 +45,8 @@ from cli.output import (
     faint,
     fields_of,
     good,
-    left,
     title,
+    until,
 )
 from cli.session import Command, Session, pass_session, watch_option
 from features import FEATURES, unregistered
@@ -450,6 +450,4 @@ def _webhook_table(status: Status, now: datetime) -> Table:
 def _expiry_cell(ends: datetime | None, now: datetime) -> Text:
     if ends is None:
         return faint("at an unknown time")
-    if ends <= now:
-        return bad(f"{age(ends, now)} ago")
-    return good(f"in {left(ends, now)}")
+    return (good if ends > now else bad)(until(ends, now))

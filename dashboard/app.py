@@ -14,8 +14,8 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as Answer
 
 from cli.errors import Failure, unreadable
-from cli.output import age, count_of, duration
-from dashboard.pages import MOST, Page, line_of, matching, until, words
+from cli.output import age, count_of, duration, until
+from dashboard.pages import MOST, Page, line_of, matching, words
 from dashboard.rollouts import VERBS, Write
 from features import FEATURES
 from kube.errors import KubeError

@@ -17,7 +17,7 @@ from cli.cluster import Cluster
 from cli.errors import Failure, unreadable
 from cli.explain.kinds import kind_of
 from cli.inventory import Inventory
-from cli.output import Cell, Part, age, left
+from cli.output import Cell, Part
 from cli.status import Status, status_of
 from features import FEATURES
 from kube.errors import KubeError
@@ -136,10 +136,6 @@ def explanation_of(cluster: Cluster, kind: str, name: str) -> Page | None:
     command = f"drawbridge explain {kind} {rest}" + (f" -n {namespace}" if namespace else "")
     place = f"explain/{kind}/{name}"
     return Page(place, f"{TITLES[kind]} {name}", f"/{place}", Feed(_caught(read)), cluster.now, command)
-
-
-def until(moment: datetime, now: datetime) -> str:
-    return f"in {left(moment, now)}" if moment > now else f"{age(moment, now)} ago"
 
 
 def words(name: str) -> str:
