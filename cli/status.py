@@ -50,10 +50,10 @@ from cli.output import (
 )
 from cli.session import Command, Session, pass_session, watch_option
 from features import FEATURES, unregistered
-from kube.client import Resource
 from kube.errors import Forbidden, KubeError, NotFound
+from kube.resources import Resource
 from kube.types import key_of
-from settings import Settings as ValidSettings
+from settings import Settings
 
 SOON = timedelta(days=7)
 """A certificate that ends within this time should have been renewed long ago."""
@@ -90,7 +90,7 @@ class ConfigurationView(Document, frozen=True):
     ca_expires: datetime | None
 
 
-class Settings(Document, frozen=True):
+class SettingsView(Document, frozen=True):
     in_force: bool
     features: dict[str, bool]
     refused: tuple[str, ...]
@@ -110,7 +110,7 @@ class Status(Report, frozen=True):
     leader: Leader | None
     webhook_configurations: tuple[ConfigurationView, ...]
     certificate_expires: datetime | None
-    settings: Settings
+    settings: SettingsView
     overviews: dict[str, Overview | None]
     checks: dict[str, list[Problem]]
     unread: tuple[Problem, ...]
@@ -186,7 +186,7 @@ def healths() -> dict[str, Health]:
     return {row.name: resolve_name(row.health) for row in FEATURES if row.health}
 
 
-def enabled(settings: ValidSettings) -> dict[str, Health]:
+def enabled(settings: Settings) -> dict[str, Health]:
     return {name: health for name, health in healths().items() if getattr(settings, name).enabled}
 
 
@@ -267,7 +267,7 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
         leader,
         configurations,
         expires,
-        Settings(
+        SettingsView(
             ours.settings is not None,
             {health.value: name in looked for name, health in known.items()},
             tuple(ours.refused),
@@ -347,7 +347,7 @@ def _pods(programs: Sequence[Program], namespace: str) -> Iterator[Problem]:
             yield Problem(what, way_out)
 
 
-def _leader(lease: Lease | KubeError, settings: ValidSettings, now: datetime) -> Leader | None:
+def _leader(lease: Lease | KubeError, settings: Settings, now: datetime) -> Leader | None:
     """Its holder leads while it renews the Lease."""
     election = settings.leader_election
     if not election.leader_elect:
@@ -367,7 +367,7 @@ def _lasts(lease: Lease) -> timedelta:
 
 
 def _leaders(
-    lease: Lease | KubeError, leader: Leader | None, settings: ValidSettings, now: datetime
+    lease: Lease | KubeError, leader: Leader | None, settings: Settings, now: datetime
 ) -> Iterator[Problem]:
     is_without = isinstance(lease, NotFound) or (leader and not leader.holder)
     if is_without and settings.leader_election.leader_elect:
