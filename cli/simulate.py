@@ -23,7 +23,7 @@ from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, bad, count_of, title, warning
 from cli.pods import Pod
-from cli.session import Commands, Session, log_no_decisions, pass_session
+from cli.session import Command, Commands, Session, log_no_decisions, pass_session
 from cli.value_names import MAPS, NO_SETTINGS, NULLS, ORIGINALS, SETTINGS
 from features import FEATURES
 from kube.resources import NAMESPACES
@@ -249,20 +249,19 @@ def _refusal(problem: str) -> Refusal:
     return Refusal(where, why) if colon and " " not in where else Refusal("", problem)
 
 
+SIMULATIONS = {"values": "cli.simulate:values_command"} | {
+    name: reference for row in FEATURES for name, reference in row.simulates.items()
+}
+"""Where each sub-command is: those of the features, and of a change of values."""
+
+
 class Simulations(Commands):
-    """Those of the features, and of a change of values."""
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return sorted(SIMULATIONS)
 
-    def list_commands(self, context: click.Context) -> list[str]:
-        return sorted([*super().list_commands(context), *_OF_FEATURES])
-
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name in _OF_FEATURES:
-            found: click.Command = resolve_name(_OF_FEATURES[name])
-            return found
-        return super().get_command(context, name)
-
-
-_OF_FEATURES = {name: reference for row in FEATURES for name, reference in row.simulates.items()}
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        found: click.Command | None = resolve_name(SIMULATIONS[name]) if name in SIMULATIONS else None
+        return found
 
 
 class ValuesLoader(yaml.SafeLoader):
@@ -292,7 +291,7 @@ def simulate() -> None:
     log_no_decisions()
 
 
-@simulate.command("values")
+@click.command("values", cls=Command)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @pass_session
 def values_command(session: Session, file: Path) -> None:
