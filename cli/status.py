@@ -130,7 +130,7 @@ class Status(Report, frozen=True):
         fine = good("nothing is wrong" + (" in what you may read" if self.unread else ""))
         found = bad(count_of(len(self.wrong), "problem")) if self.wrong else fine
         yield title(f"Drawbridge {self.version} in namespace {self.namespace}: ") + found
-        for problem in (*self.wrong, *self.unread):
+        for problem in self.problems:
             yield Text.assemble(faint("  ? ") if problem in self.unread else bad("  ! "), problem.what)
             yield faint(f"    {problem.way_out}")
         columns = ("PROGRAM", "READY", "VERSION", "LEADER")
@@ -231,7 +231,7 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     checks = {
         "webhook configurations": [*_webhooks(ours, None if isinstance(policies, KubeError) else policies)],
         "pods of Drawbridge": [*_pods(programs, ours.namespace)],
-        "leader": [*_leaders(lease, leader, settings, clock)],
+        "leader": [*_leaders(leader, clock)],
         "certificates": [*_certificates(ours, ends, certificate, now)],
         "settings": [
             Problem(f"{refused}: {each}", "correct the value; helm upgrade") for each in ours.refused
@@ -366,12 +366,9 @@ def _lasts(lease: Lease) -> timedelta:
     return timedelta(seconds=2 * (lease.spec.lease_duration_seconds or 0))
 
 
-def _leaders(
-    lease: Lease | KubeError, leader: Leader | None, settings: Settings, now: datetime
-) -> Iterator[Problem]:
-    is_without = isinstance(lease, NotFound) or (leader and not leader.holder)
-    if is_without and settings.leader_election.leader_elect:
-        since = leader.renewed if leader else None
+def _leaders(leader: Leader | None, now: datetime) -> Iterator[Problem]:
+    if leader and not leader.holder:
+        since = leader.renewed
         ago = f"; the Lease was last renewed {int((now - since).total_seconds())} s ago" if since else ""
         yield Problem(
             f"no replica of the controllers leads: nodes stay tainted, pods gated, IPs reserved{ago}",
