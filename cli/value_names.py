@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from settings import Settings
 from settings.values import Model
 
-ADVANCED = ("ipReservation.releasePeriod", "ipReservation.calicoApiVersion")
-"""Settings whose values stand under `advanced` of their section, which the file does not have."""
 RENAMED = {
-    **{".advanced.".join(each.split(".")): each for each in ADVANCED},
+    "ipReservation.advanced.releasePeriod": "ipReservation.releasePeriod",
+    "ipReservation.advanced.calicoApiVersion": "ipReservation.calicoApiVersion",
     "cloud.subnets": "elasticity.subnets",
     "config.leaderElectionEnable": "leaderElection.leaderElect",
     "controllers.leaseDuration": "leaderElection.leaseDuration",
