@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -14,7 +14,6 @@ from cli.inventory import Inventory
 from cli.output import Cell, Document, Part
 from kube.errors import KubeError
 from kube.resources import Resource
-from kube.types import ObjectMeta
 from settings import Settings
 
 PAGE = "docs/how-to/troubleshooting.md"
@@ -106,11 +105,6 @@ def probe_pod() -> Raw:
     resources = {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"cpu": "1m", "memory": "1Mi"}}
     container = {"name": "none", "image": PROBE_NAME, "securityContext": restricted, "resources": resources}
     return {"containers": [container], "automountServiceAccountToken": False}
-
-
-def late(objects: Iterable[ObjectMeta], than: timedelta, now: datetime) -> list[ObjectMeta]:
-    """Those that are older."""
-    return [each for each in objects if each.creation_timestamp and now - each.creation_timestamp > than]
 
 
 def named(names: list[str], one: str, many: str, most: int = 3) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from api.elasticity import LOCAL_REPLICAS, REASON
 from cli.elasticity.placements import PENDING
-from cli.health import Health, Overview, Probe, Problem, Raw, late, named, probe_object, probe_pod
+from cli.health import Health, Overview, Probe, Problem, Raw, named, probe_object, probe_pod
 from cli.installation import CONTROLLERS, OWN, WEBHOOK, Needs, needs_of
 from cli.inventory import Inventory
 from cli.output import Cell, count_of, warning
@@ -49,9 +49,10 @@ def look(inventory: Inventory) -> tuple[Elasticity, Iterable[Problem]]:
     on_super_nodes = sum(together(*(partial(_on_node, inventory, name) for name in names)))
     gated = [pod.metadata for pod in pending if pod.is_gated and len(pod.spec.scheduling_gates) == 1]
     unplaced = sum(not pod.spec.node_name for pod in pending)
-    problems = []
-    if waiting := late(gated, GATED, inventory.now()):
-        pods = named([key_of(each) for each in waiting], "is", "are")
+    problems, latest = [], inventory.now() - GATED
+    waiting = [key_of(each) for each in gated if each.creation_timestamp and each.creation_timestamp < latest]
+    if waiting:
+        pods = named(waiting, "is", "are")
         page = "docs/how-to/break-glass.md#pods-stay-gated"
         way_out = f"drawbridge elasticity list -A says what each waits for; {page}"
         problems = [Problem(f"{pods} gated for over a minute", way_out)]
