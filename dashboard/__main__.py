@@ -16,7 +16,6 @@ from gunicorn.app.base import BaseApplication
 from cli.cluster import cluster_of
 from cli.session import log_no_decisions
 from dashboard.app import create_read_only_app
-from dashboard.pages import explanation_of, pages_of
 from telemetry import logs
 from telemetry.gunicorn import RootLogger
 from telemetry.http import listen_address
@@ -55,9 +54,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
 def app_of(hosts: Collection[str]) -> Flask:
     """Of the cluster in which it runs, with the permissions of its ServiceAccount."""
-    cluster = cluster_of()
-    pages = pages_of(cluster, read_only=True)
-    return create_read_only_app(pages, partial(explanation_of, cluster), hosts)
+    return create_read_only_app(cluster_of(), hosts)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hmac import compare_digest
@@ -13,10 +13,11 @@ from flask import Flask, Response, abort, redirect, render_template, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as Answer
 
+from cli.cluster import Cluster
 from cli.errors import Failure, unreadable
 from cli.output import age, count_of, duration, until
-from dashboard.pages import MOST, Page, line_of, matching, words
-from dashboard.rollouts import VERBS, Write
+from dashboard.pages import MOST, Page, explanation_of, line_of, matching, pages_of, words
+from dashboard.rollouts import VERBS, carry_out
 from features import FEATURES
 from kube.errors import KubeError
 
@@ -39,12 +40,10 @@ PROXIED = {
 }
 """What a page says of itself."""
 
-Explain = Callable[[str, str], Page | None]
-"""The page of an object by its kind and name."""
 
-
-def create_app(pages: Sequence[Page], explain: Explain, guard: Guard, write: Write) -> Flask:
+def create_app(cluster: Cluster, guard: Guard) -> Flask:
     """For the one browser that *guard* lets in."""
+    pages = pages_of(cluster)
     app = _app(pages, guard.form, LOCAL)
 
     @app.before_request
@@ -60,13 +59,14 @@ def create_app(pages: Sequence[Page], explain: Explain, guard: Guard, write: Wri
             abort(403, DENIED)
         return None
 
-    _serve_pages(app, pages, explain)
-    _accept(app, guard, write, {page.name: page for page in pages})
+    _serve_pages(app, pages, cluster)
+    _accept(app, guard, cluster, {page.name: page for page in pages})
     return app
 
 
-def create_read_only_app(pages: Sequence[Page], explain: Explain, hosts: Collection[str]) -> Flask:
+def create_read_only_app(cluster: Cluster, hosts: Collection[str]) -> Flask:
     """For all that can connect, under the names *hosts*: a proxy before it must authenticate them."""
+    pages = pages_of(cluster, read_only=True)
     app = _app(pages, "", PROXIED)
 
     @app.before_request
@@ -81,7 +81,7 @@ def create_read_only_app(pages: Sequence[Page], explain: Explain, hosts: Collect
     def health() -> str:
         return "ok"
 
-    _serve_pages(app, pages, explain)
+    _serve_pages(app, pages, cluster)
     return app
 
 
@@ -120,7 +120,7 @@ def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
     return app
 
 
-def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain) -> None:
+def _serve_pages(app: Flask, pages: Sequence[Page], cluster: Cluster) -> None:
     def show(page: Page, layout: str = "page.html") -> str:
         """As it is now, in the *layout*, with the rows that the filter leaves."""
         value, query = page.feed.latest(), request.args.get("q", "").strip()
@@ -138,7 +138,7 @@ def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain) -> None:
         app.add_url_rule(f"/live/{page.name}", f"live-{page.name}", partial(follow, page))
 
     # So that its feed is that of all who look at an object.
-    page_of = lru_cache(HELD)(explain)
+    page_of = lru_cache(HELD)(partial(explanation_of, cluster))
 
     def known(kind: str, name: str) -> Page:
         page = page_of(kind, name)
@@ -153,7 +153,7 @@ def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain) -> None:
         return follow(known(kind, name))
 
 
-def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> None:
+def _accept(app: Flask, guard: Guard, cluster: Cluster, pages: Mapping[str, Page]) -> None:
     @app.post("/rollouts/<namespace>/<name>/<verb>")
     def change(namespace: str, name: str, verb: str) -> Answer | tuple[str, int]:
         if verb not in VERBS:
@@ -161,7 +161,7 @@ def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> N
         if not guard.accepts_form(request.form.get("form", ""), request.headers.get("Origin")):
             abort(403, "this form is of another page: open the page of rollouts, and repeat it")
         try:
-            write(namespace, name, verb, request.form.get("shown", ""))
+            carry_out(cluster.client, namespace, name, verb, request.form.get("shown", ""))
         except (KubeError, Failure) as error:
             return render_template("refused.html", failure=unreadable(error)), 409
         for each in ("rollouts", "overview"):

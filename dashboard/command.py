@@ -7,7 +7,6 @@ import tempfile
 import webbrowser
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from cli.errors import Failure
 from cli.session import Command, Session, log_no_decisions, pass_session
 from dashboard.app import Guard, create_app
-from dashboard.pages import explanation_of, pages_of
-from dashboard.rollouts import writer_of
 
 HOST = "127.0.0.1"
 
@@ -41,7 +38,7 @@ def dashboard(session: Session, port: int, no_browser: bool) -> None:
     cluster = session.cluster
     with closing(listen(port)) as listener:
         guard = Guard(listener.getsockname()[1])
-        app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster))
+        app = create_app(cluster, guard)
         session.output.say(guard.url)
         session.output.say("Ctrl-C ends it.")
         with nullcontext() if no_browser else _opened(guard.url):

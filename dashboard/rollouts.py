@@ -14,9 +14,7 @@ import msgspec
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL, REVISION_OF
 from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import FollowedNode, readable
-from cli.cluster import Cluster
-from cli.ingress_daemonset.command import aborted, changed, revisions_of, stored_of, undo
-from cli.ingress_daemonset.command import write as write_change
+from cli.ingress_daemonset.command import aborted, changed, revisions_of, stored_of, undo, write
 from cli.ingress_daemonset.rollouts import Patch, Rollout, StoredResource, pause, promote, rollout_of
 from cli.inventory import Inventory
 from cli.output import Document
@@ -30,8 +28,6 @@ from kube.errors import Forbidden
 from kube.resources import DEPLOYMENTS, NODES, Selection
 
 Raw = dict[str, Any]
-Write = Callable[[str, str, str, str], None]
-"""Of a namespace, a name, one of VERBS, and the stamp of the rollout that the page showed."""
 
 
 class NodeState(StrEnum):
@@ -161,13 +157,13 @@ VERBS: Mapping[str, Callable[[Client, StoredResource], Patch | None]] = {
 """The patch of each; None when there is nothing to do."""
 
 
-def writer_of(cluster: Cluster) -> Write:
-    def write(namespace: str, name: str, verb: str, shown: str) -> None:
-        """KubeError; Failure for another rollout than was *shown*, or when there is nothing to return to."""
-        stored = stored_of(cluster.client, namespace, name)
-        if rollout_of(stored).stamp != shown:
-            raise changed(stored)
-        if patch := VERBS[verb](cluster.client, stored):
-            write_change(cluster.client, stored, patch)
+def carry_out(client: Client, namespace: str, name: str, verb: str, shown: str) -> None:
+    """One of VERBS; KubeError, and Failure for another rollout than was *shown*, or with nothing to return to.
 
-    return write
+    *shown* is the stamp of the rollout that the page had.
+    """
+    stored = stored_of(client, namespace, name)
+    if rollout_of(stored).stamp != shown:
+        raise changed(stored)
+    if patch := VERBS[verb](client, stored):
+        write(client, stored, patch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from html import unescape
 
 from flask.testing import FlaskClient
@@ -11,8 +10,6 @@ from werkzeug.test import TestResponse
 
 from cli.cluster import Cluster
 from dashboard.app import Guard, create_app
-from dashboard.pages import explanation_of, pages_of
-from dashboard.rollouts import writer_of
 from dev.fake_api import FakeAPI
 from tests import cli
 from tests.ingress_daemonset_world import World
@@ -27,10 +24,8 @@ class Page:
 
     def __init__(self, cluster: Cluster, *, enter: bool = True) -> None:
         self.guard = Guard(PORT)
-        self.pages = {each.name: each for each in pages_of(cluster)}
-        self.app = create_app(
-            [*self.pages.values()], partial(explanation_of, cluster), self.guard, writer_of(cluster)
-        )
+        self.app = create_app(cluster, self.guard)
+        self.pages = {each.name: each for each in self.app.jinja_env.globals["pages"]}
         self.browser: FlaskClient = self.app.test_client()
         if enter:
             self.open(f"/?token={self.guard.token}")

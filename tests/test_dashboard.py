@@ -303,13 +303,10 @@ def test_a_long_list_is_cut_and_the_filter_finds_the_rest(api: FakeAPI, page: Pa
     assert "/explain/node/node-204" in page.text("/addresses?q=node-204")
 
 
-def test_all_who_look_at_an_object_have_one_page() -> None:
-    made = []
-
-    def explain(kind: str, name: str) -> None:
-        made.append((kind, name))
-
-    browser = create_read_only_app([], explain, {"localhost"}).test_client()
+def test_all_who_look_at_an_object_have_one_page(api: FakeAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, ...]] = []
+    monkeypatch.setattr("dashboard.app.explanation_of", lambda _cluster, *named: made.append(named))
+    browser = create_read_only_app(cli.cluster_of(api), {"localhost"}).test_client()
     for path in ("/explain/ip/a", "/live/explain/ip/a", "/explain/ip/a"):
         assert browser.get(path).status_code == 404
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from werkzeug.test import TestResponse
 
 from dashboard.__main__ import Server
 from dashboard.app import HEADERS, create_read_only_app
-from dashboard.pages import explanation_of, pages_of
 from dev.fake_api import FakeAPI
 from tests import cli
 from tests.dashboard import mirror
@@ -37,9 +35,7 @@ def api() -> FakeAPI:
 
 
 def app_of(api: FakeAPI) -> Flask:
-    cluster = cli.cluster_of(api)
-    pages = pages_of(cluster, read_only=True)
-    return create_read_only_app(pages, partial(explanation_of, cluster), {NAME})
+    return create_read_only_app(cli.cluster_of(api), {NAME})
 
 
 def open_page(app: Flask, path: str, host: str = NAME, **options: bool) -> TestResponse:

@@ -40,7 +40,7 @@ def test_a_taken_port_is_named_with_the_way_out() -> None:
 def test_requests_are_answered_and_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
     with closing(listen(0)) as listener:
         guard = Guard(listener.getsockname()[1])
-        server = server_of(listener, create_app([], lambda *_: None, guard, lambda *_: None))
+        server = server_of(listener, create_app(cli.cluster_of(FakeAPI()), guard))
         thread = Thread(target=server.serve_forever)
         thread.start()
         client = http.client.HTTPConnection(HOST, guard.port)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -22,8 +21,6 @@ from controllers.anycast_ip.sources import annotation
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, body_of
 from dashboard.app import Guard, create_app
 from dashboard.command import listen, server_of
-from dashboard.pages import explanation_of, pages_of
-from dashboard.rollouts import writer_of
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import stretch
 from kube.types import Node
@@ -85,11 +82,9 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture
 def served(chromium: Any) -> Iterator[Served]:
     api, world = busy()
-    cluster = cli.cluster_of(api)
     with closing(listen(0)) as listener:
         guard = Guard(listener.getsockname()[1])
-        app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster))
-        server = server_of(listener, app)
+        server = server_of(listener, create_app(cli.cluster_of(api), guard))
         thread = Thread(target=server.serve_forever)
         thread.start()
         context = chromium.new_context(viewport={"width": 1280, "height": 800})
