@@ -108,8 +108,7 @@ class NodeRollout(Detachment):
     @cached_property
     def lost(self) -> bool:
         """Whether a Ready node lacks pods that it had: its health checks fail."""
-        present = None if self.absent else self.managed
-        return self.node.ready and present is not None and self._had_pods and not present.available
+        return self.lacks_pods and not self.absent and self._had_pods
 
     @property
     def _had_pods(self) -> bool:
