@@ -6,7 +6,7 @@ Fields that have their default are not stored, but for those with a factory: of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -202,14 +202,15 @@ class NodeFailure(Value, frozen=True):
     well_since: Moment | None = None
     seconds: int = msgspec.field(default_factory=int)
 
-    def lasted(self, now: datetime) -> timedelta:
-        return timedelta(seconds=self.seconds) + (now - self.since if self.since else timedelta())
+    def lasted(self, now: datetime) -> float:
+        """In seconds, all in all."""
+        return self.seconds + ((now - self.since).total_seconds() if self.since else 0)
 
-    def ends_at(self, deadline: timedelta) -> datetime | None:
+    def ends_at(self, deadline: int) -> datetime | None:
         """When the node has failed, or is trusted again."""
         if self.well_since:
-            return after(self.well_since, deadline.total_seconds())
-        return after(self.since, deadline.total_seconds() - self.seconds) if self.since else None
+            return after(self.well_since, deadline)
+        return after(self.since, deadline - self.seconds) if self.since else None
 
 
 class FailuresStatus(Value, frozen=True):

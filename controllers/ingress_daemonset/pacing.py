@@ -45,7 +45,7 @@ LOST, FORMER = "it has lost pods with the new template", "it has lost pods with 
 
 @dataclass(frozen=True)
 class Failures:
-    """*nodes* fail with what a rollout has given them, or did less than *deadline* ago.
+    """*nodes* fail with what a rollout has given them, or did less than *deadline* seconds ago.
 
     Pods may crash again and again after they were available. So a node that has lost its pods counts against the budget
     until it has had them for progressDeadlineSeconds without interruption, and it has failed when it has lacked them
@@ -57,7 +57,7 @@ class Failures:
     """
 
     nodes: Mapping[str, NodeFailure] = field(default_factory=dict)
-    deadline: timedelta = timedelta()
+    deadline: int = 0
 
     @property
     def with_template(self) -> bool:
@@ -79,7 +79,7 @@ def failures_of(
         old = {name: NodeFailure(FORMER, None, each.well_since) for name, each in lost.items()}
     if not old and not any(each.phase in ROLLING for each in rollouts):
         return Failures()
-    deadline, moment = timedelta(seconds=resource.spec.progress_deadline_seconds), now.replace(microsecond=0)
+    deadline, moment = resource.spec.progress_deadline_seconds, now.replace(microsecond=0)
     found = {each.node.name: _failure(each, old.get(each.node.name), deadline, moment) for each in rollouts}
     failures = {name: each for name, each in found.items() if each}
     if len(failures) > MOST_FAILURES:
@@ -106,7 +106,7 @@ def halting(rollouts: Iterable[NodeRollout], failures: Failures, now: datetime) 
 
 
 def _failure(
-    rollout: NodeRollout, old: NodeFailure | None, deadline: timedelta, now: datetime
+    rollout: NodeRollout, old: NodeFailure | None, deadline: int, now: datetime
 ) -> NodeFailure | None:
     if not rollout.node.ready or rollout.draining:
         return None
@@ -124,15 +124,15 @@ def _failure(
             return old
         if old.reason != FORMER:
             # Nothing is refused while it waits: no time counts until something is refused again.
-            return NodeFailure(old.reason, None, None, round(old.lasted(now).total_seconds()))
+            return NodeFailure(old.reason, None, None, round(old.lasted(now)))
         well_since = None if rollout.lost else old.well_since or now
-        is_trusted = well_since is not None and after(well_since, deadline.total_seconds()) <= now
+        is_trusted = well_since is not None and after(well_since, deadline) <= now
         return None if is_trusted else NodeFailure(FORMER, None, well_since)
     if old.reason != LOST:
         return None
     if not old.well_since:
-        return NodeFailure(old.reason, None, now, round(old.lasted(now).total_seconds()))
-    return old if after(old.well_since, deadline.total_seconds()) > now else None
+        return NodeFailure(old.reason, None, now, round(old.lasted(now)))
+    return old if after(old.well_since, deadline) > now else None
 
 
 @dataclass(frozen=True)
@@ -293,14 +293,14 @@ class Canary:
         return tuple(each for each in self.begun if each.node.ready)
 
     @property
-    def pause(self) -> timedelta:
-        """Zero is until it is promoted by hand, or by its metric."""
-        return timedelta(seconds=self.wanted.pause.duration_seconds)
+    def pause(self) -> int:
+        """In seconds; 0 is until it is promoted by hand, or by its metric."""
+        return self.wanted.pause.duration_seconds
 
-    def still_paused(self, now: datetime) -> timedelta:
-        """How long the others will wait for its pause, once its nodes are updated."""
+    def still_paused(self, now: datetime) -> float:
+        """How many seconds the others will wait for its pause, once its nodes are updated."""
         since = self.stored.complete_since
-        return max(timedelta(), after(since, self.pause.total_seconds()) - now) if since else self.pause
+        return max(0.0, (after(since, self.pause) - now).total_seconds()) if since else self.pause
 
     @property
     def metric(self) -> Metric | None:
@@ -393,7 +393,7 @@ class Canary:
         since = self.stored.complete_since
         if since is None or not (self.pause and self.is_complete):
             return None
-        return after(since, self.pause.total_seconds())
+        return after(since, self.pause)
 
     def status(self, version: Version, now: datetime) -> CanaryStatus:
         """The field of the status; it has the *version* of what nodes are to have."""
@@ -568,14 +568,15 @@ class Waves:
         return {each for nodes in others for each in nodes if each.untouched}
 
     @property
-    def pause(self) -> timedelta:
-        return timedelta(seconds=self.wanted.pause.duration_seconds)
+    def pause(self) -> int:
+        """In seconds."""
+        return self.wanted.pause.duration_seconds
 
     @property
     def pause_ends_at(self) -> datetime | None:
         """None while no wave is complete before another one."""
         completed = self.stored.completed_at
-        return after(completed, self.pause.total_seconds()) if completed and self.unfinished else None
+        return after(completed, self.pause) if completed and self.unfinished else None
 
     @property
     def number(self) -> int:
@@ -589,9 +590,9 @@ class Waves:
         ranks = {value: rank for rank, value in enumerate(values)}
         return sorted(rollouts, key=lambda each: ranks[value_of(each, self.wanted.by_label)])
 
-    def left(self, now: datetime) -> Iterator[tuple[timedelta, list[NodeRollout]]]:
+    def left(self, now: datetime) -> Iterator[tuple[float, list[NodeRollout]]]:
         """Of each wave that is not over: the pause before it, and what is to be updated there, or under way."""
-        pause = max(timedelta(), self.pause_ends_at - now) if self.pause_ends_at else timedelta()
+        pause = max(0.0, (self.pause_ends_at - now).total_seconds()) if self.pause_ends_at else 0.0
         for value in self._ahead:
             yield pause, [each for each in self.groups[value] if each.phase in ROLLING]
             pause = self.pause

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from math import ceil
 from statistics import median
@@ -93,7 +93,7 @@ def estimated_end(status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRo
         seconds = _seconds_left(nodes, status.at_a_time, turn, now)
         # What is under way is completed while the window is closed, too.
         begins = window if any(not node.in_flight for node in nodes) else None
-        start = after(end, pause.total_seconds())
+        start = after(end, pause)
         found = end_of(begins, start, seconds) if begins else after(start, ceil(seconds))
         if found in (None, NEVER):
             return None
@@ -102,18 +102,16 @@ def estimated_end(status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRo
     return None if rounded == NEVER else rounded
 
 
-def _stages(
-    rollout: Rollout, left: Sequence[NodeRollout]
-) -> Iterator[tuple[timedelta, Collection[NodeRollout]]]:
+def _stages(rollout: Rollout, left: Sequence[NodeRollout]) -> Iterator[tuple[float, Collection[NodeRollout]]]:
     """The canary and the waves that are not over: the pause before each, and the nodes that are *left* there."""
-    canary, pause, first = rollout.canary, timedelta(), set[NodeRollout]()
+    canary, pause, first = rollout.canary, 0.0, set[NodeRollout]()
     if canary:
         first, pause = canary.nodes, canary.still_paused(rollout.now)
-        yield timedelta(), first.intersection(left)
+        yield 0.0, first.intersection(left)
     waves = list(rollout.waves.left(rollout.now)) if rollout.waves else []
-    for before, nodes in waves or [(timedelta(), [*left])]:
+    for before, nodes in waves or [(0.0, [*left])]:
         yield pause + before, [node for node in nodes if node not in first]
-        pause = timedelta()
+        pause = 0.0
 
 
 def _seconds_left(left: Collection[NodeRollout], limit: int, turn: float, now: datetime) -> float:
