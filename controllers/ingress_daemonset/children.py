@@ -144,6 +144,14 @@ class Child(Value, frozen=True, dict=True):
     def is_terminating(self) -> bool:
         return self.metadata.deletion_timestamp is not None
 
+    def missing_labels(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """What of its metadata gives it all labels of *body*; nothing while it has them.
+
+        Without its label, no informer follows an object, and another leader would not find it to delete it.
+        """
+        labels: dict[str, str] = body["metadata"]["labels"]
+        return {} if labels.items() <= self.metadata.labels.items() else {"labels": labels}
+
 
 class WorkloadStatus(Value, frozen=True):
     observed_generation: int = 0

@@ -17,7 +17,6 @@ from api.ingress_daemonset.template import template_of, tolerations
 from api.ingress_daemonset.types import IngressDaemonSet, is_some
 from controllers.ingress_daemonset.children import (
     Action,
-    Child,
     Children,
     Kind,
     Workload,
@@ -204,7 +203,7 @@ def plan_health_checkers(
             actions.append(delete(each.kind, live.metadata))
         else:
             subjects = _subjects(body["subjects"], live.subjects or [], former)
-            labels = _relabelled(live, body)
+            labels = live.missing_labels(body)
             if labels or not covers(subjects, live.subjects):
                 actions.append(change(each.kind, live.metadata, labels, subjects=subjects))
     for each, live in known.items():
@@ -213,16 +212,10 @@ def plan_health_checkers(
     return HealthCheckers(tuple(actions), tuple(altered), tuple(unmanaged))
 
 
-def _relabelled(held: Child, body: Raw) -> Raw:
-    """Without its label, no informer follows an object, and another leader would not find it to delete it."""
-    labels = body["metadata"]["labels"]
-    return {} if covers(labels, held.metadata.labels) else {"labels": labels}
-
-
 def _daemon_set_changes(held: Workload, body: Raw, drift: Drift) -> Iterable[Action]:
     """Unlike a Deployment, a DaemonSet gets no new generation for its annotations."""
     old = baseline_of(held.metadata.annotations) or Baseline()
-    desired, labels = body["spec"], _relabelled(held, body)
+    desired, labels = body["spec"], held.missing_labels(body)
     wanted, now = digest(desired), held.metadata.generation
     if drift.calls_for_update:
         asked = rewritten(Baseline(wanted, generation=now + 1), drift, old, held.spec_digest)

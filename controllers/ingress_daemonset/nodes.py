@@ -520,8 +520,7 @@ def _deployment_changes(
         spec = spec | size
     if annotations or spec or rollout.drift is Drift.UNRECORDED:
         annotations = annotations | _recorded(rollout, held, spec, now, updates=bool(update))
-    labels = rollout.body["metadata"]["labels"]
-    metadata = {} if covers(labels, held.metadata.labels) else {"labels": labels}
+    metadata = held.missing_labels(rollout.body)
     return metadata | ({"annotations": annotations} if annotations else {}), spec
 
 

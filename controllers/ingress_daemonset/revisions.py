@@ -62,8 +62,7 @@ def plan_revisions(resource: IngressDaemonSet, held: Sequence[Revision]) -> list
     surplus = others[: max(0, len(others) - resource.spec.revision_history_limit)]
     number = 1 + (ours[-1].revision if ours else 0)
     body, actions = body_of(resource, number), list[Action]()
-    labels = {"labels": body["metadata"]["labels"]}
-    if current and not labels["labels"].items() <= current.metadata.labels.items():
+    if current and (labels := current.missing_labels(body)):
         actions.append(change("ControllerRevision", current.metadata, labels))
     elif current and current is not ours[-1]:
         actions.append(change("ControllerRevision", current.metadata, {}, revision=number))
