@@ -115,11 +115,8 @@ def detach_node(node: ObjectMeta, uid: str, rolling: RollingUpdate, now: datetim
             labels[EXCLUDED] = ""
             holders = {each: _with_our_label(other) for each, other in holders.items()}
     changes = _held_by(node, {**holders, uid: mark})
-    return {
-        name: {**changes.get(name, {}), **added}
-        for name, added in (("annotations", annotations), ("labels", labels))
-        if added or name in changes
-    }
+    changes["annotations"] |= annotations
+    return changes | ({"labels": labels} if labels else {})
 
 
 def attach_node(node: ObjectMeta, uid: str) -> NodeChanges:
