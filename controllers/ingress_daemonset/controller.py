@@ -7,7 +7,7 @@ answer or as uncertain.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -173,9 +173,14 @@ def enqueue_changes(cache: ObjectCache, queue: WorkQueue, pace: Callable[[str], 
         if seen := new or old:
             enqueue(key_of(seen.metadata))
 
+    def on_child(old: Child | None, new: Child | None) -> None:
+        owner = seen.metadata.controller if (seen := new or old) else None
+        if seen and owner and owner.kind == KIND:
+            enqueue(f"{seen.metadata.namespace}/{owner.name}")
+
     handlers: dict[str, Callable[[Any, Any], None]] = {"IngressDaemonSet": on_resource, "Node": on_node}
     for kind, informer in cache.informers.items():
-        informer.on_change(handlers.get(kind) or partial(enqueue_owner, enqueue))
+        informer.on_change(handlers.get(kind, on_child))
     has_begun = True
     enqueue_all(cache, queue)
 
@@ -189,12 +194,6 @@ def concerns(node: FollowedNode, resource: IngressDaemonSet, cache: ObjectCache)
         or metadata.uid in holders_of(node.metadata.annotations)
         or cache.get(own) is not None
     )
-
-
-def enqueue_owner(enqueue: Callable[[str], None], old: Child | None, new: Child | None) -> None:
-    owner = seen.metadata.controller if (seen := new or old) else None
-    if seen and owner and owner.kind == KIND:
-        enqueue(f"{seen.metadata.namespace}/{owner.name}")
 
 
 def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:
@@ -300,8 +299,9 @@ class Reconciler:
         if not settings.enabled:
             resource = suspended(resource)  # this process may be the last one that attaches nodes
         checkers = plan_health_checkers(resource, children, settings.health_checker)
-        found = Snapshot(resource, nodes, deployments, now, writes)
-        return replace(found, rollback=rollback, checkers=checkers, recorded=recorded)
+        return Snapshot(
+            resource, nodes, deployments, now, writes, rollback=rollback, checkers=checkers, recorded=recorded
+        )
 
     def _explain(self, resource: IngressDaemonSet, each: Altered) -> Alteration | None:
         """From its managed fields, which are read only for this: they are most of an object. None on failure."""
