@@ -479,7 +479,6 @@ def node_actions(rollout: NodeRollout, clearance: Clearance, now: datetime) -> I
         return
     if rollout.absent:
         return
-    clearance = clearance._replace(begun=clearance.begun or rollout.phase is Phase.DETACHING)
     metadata, spec = _deployment_changes(rollout, rollout.deployment, clearance, now)
     if metadata or spec:
         yield change("Deployment", rollout.deployment.metadata, metadata, spec=spec)

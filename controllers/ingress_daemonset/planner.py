@@ -149,7 +149,7 @@ def _steps(rollout: Rollout) -> Iterable[Step]:
     waiting = rollout.waiting()
     for node in rollout.nodes:
         if not node.uncertain:
-            clearance = Clearance(node in chosen, node in waiting)
+            clearance = Clearance(node in chosen or node.phase is Phase.DETACHING, node in waiting)
             yield tuple(node_actions(rollout.with_first_template(node), clearance, rollout.now))
 
 
