@@ -13,7 +13,7 @@ import msgspec
 from api import health_checks
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, PAUSED_UNTIL, TO_BE_UPDATED
 from api.ingress_daemonset.status import Status, status_of
-from kube.types import ObjectMeta, Value
+from kube.types import Object, ObjectMeta, Value
 
 
 class Annotation(Value, frozen=True):
@@ -382,7 +382,7 @@ def time_of(text: str) -> datetime | None:
         return None
 
 
-def suspended_until(resource: IngressDaemonSet, now: datetime) -> datetime | None:
+def suspended_until(resource: Object, now: datetime) -> datetime | None:
     """None while it is not."""
     until = time_of(resource.metadata.annotations.get(PAUSED_UNTIL, ""))
     return until if until and until > now else None

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS, KIND, NODE_LABEL, PAUSED_UNTIL
-from api.ingress_daemonset.types import IngressDaemonSet, suspended_until
+from api.ingress_daemonset.types import suspended_until
 from controllers.ingress_daemonset.children import Child
 from controllers.ingress_daemonset.detachment import NodeChanges, attach_deployment, attach_node_for_all
 from kube.client import Client
@@ -90,7 +90,7 @@ def suspend_all(client: Client, now: datetime) -> bool:
     """Whether there is any IngressDaemonSet. KubeError."""
     found = _ingress_daemonsets(client)
     for each in found:
-        until = suspended_until(IngressDaemonSet(metadata=each.metadata), now)
+        until = suspended_until(each, now)
         if until is None or until - now < HOLD / 2:
             suspended = {PAUSED_UNTIL: rfc3339(now + HOLD)}
             _patch(client, INGRESS_DAEMONSETS, each.metadata, annotations=suspended)
@@ -99,17 +99,15 @@ def suspend_all(client: Client, now: datetime) -> bool:
 
 def detached(client: Client) -> list[Detached]:
     """KubeError."""
-    deployments = [
-        each.metadata for each in client.list(DEPLOYMENTS, type=Child, label_selector=NODE_LABEL).items
-    ]
-    nodes = [each.metadata for each in client.list(NODES, type=Child).items]
-    ours = [each for each in deployments if each.controller and each.controller.kind == KIND]
-    on_deployments = ((each, attach_deployment(each.annotations)) for each in ours)
-    found = [
-        Detached(DEPLOYMENTS, each, {"annotations": changes}) for each, changes in on_deployments if changes
-    ]
-    on_nodes = ((each, attach_node_for_all(each)) for each in nodes)
-    return found + [Detached(NODES, each, changes) for each, changes in on_nodes if changes]
+    found = list[Detached]()
+    for each in client.list(DEPLOYMENTS, type=Child, label_selector=NODE_LABEL).items:
+        owner, changes = each.metadata.controller, attach_deployment(each.metadata.annotations)
+        if owner and owner.kind == KIND and changes:
+            found.append(Detached(DEPLOYMENTS, each.metadata, {"annotations": changes}))
+    for each in client.list(NODES, type=Child).items:
+        if on_node := attach_node_for_all(each.metadata):
+            found.append(Detached(NODES, each.metadata, on_node))
+    return found
 
 
 def attach(client: Client, left: Sequence[Detached]) -> None:
