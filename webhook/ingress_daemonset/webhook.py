@@ -53,8 +53,7 @@ class DefaultingWebhook:
         # The schema is checked later, and has better messages for fields of a wrong type.
         if not is_readable(new := written.new):
             return allow(audit={"skipped": "left to the schema to refuse"})
-        old = written.stored
-        return change(new, defaulted(new, old), warnings=tuple(overridden(new)))
+        return change(new, defaulted(new, written.stored), warnings=tuple(overridden(new)))
 
 
 class ValidatingWebhook:
@@ -113,15 +112,10 @@ class ValidatingWebhook:
 
 @dataclass(frozen=True)
 class Written:
-    """The new object, and the old one or nothing."""
+    """The new object, and the one before; None without one, and for an unreadable one, which may be corrected."""
 
     new: Raw
-    old: Raw
-
-    @property
-    def stored(self) -> Raw | None:
-        """The old object; None for an unreadable one, which may be corrected."""
-        return self.old if self.old and is_readable(self.old) else None
+    stored: Raw | None
 
 
 def written_in(request: Request, settings: IngressDaemonSetSettings) -> Written | str:
@@ -140,8 +134,9 @@ def written_in(request: Request, settings: IngressDaemonSetSettings) -> Written 
         raise ReviewError(
             f"request.object.spec has about {count} fields and values; at most {MOST_PARTS} are read"
         )
-    old = _raw(before, "oldObject") if parts(before.spec) <= MOST_PARTS else {}
-    return Written(_raw(outline, "object"), old)
+    is_short = request.old_object and parts(before.spec) <= MOST_PARTS
+    old = _raw(before, "oldObject") if is_short else None
+    return Written(_raw(outline, "object"), old if old and is_readable(old) else None)
 
 
 class _Metadata(Value, frozen=True):
