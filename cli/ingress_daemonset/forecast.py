@@ -188,11 +188,8 @@ def _row(number: int, wave: Sequence[Step], now: datetime) -> tuple[str, ...]:
     first, names = wave[0], [each.node for each in wave]
     more = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
     replaced = max((each.replaced_at for each in wave if each.replaced_at), default=None)
-    back = (
-        None
-        if any(each.ends_at is None for each in wave)
-        else max(each.ends_at for each in wave if each.ends_at)
-    )
+    ends = [each.ends_at for each in wave if each.ends_at]
+    back = max(ends) if len(ends) == len(wave) else None
     times = (_after(moment, now) for moment in (first.begins_at, replaced, back))
     return (str(number), *times, ", ".join(names[:NAMED]) + more, ", ".join(names))
 
