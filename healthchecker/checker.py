@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import msgspec
 import structlog
 from prometheus_client import Gauge
 
 from api.health_checks import FAIL, SCHEDULED, State
 from api.ingress_daemonset import KIND
 from healthchecker.config import Config
-from kube.types import ObjectMeta, Value
+from kube.types import ObjectMeta, Value, read_annotation
 from runtime import time
 
 
@@ -42,15 +41,8 @@ def annotation_of(deployment: Deployment, config: Config) -> str | None:
     After a change of its key, nodes are detached by another one than this checker has until it is replaced.
     """
     annotations = deployment.metadata.annotations
-    keys = (config.annotation, _mark_of(annotations.get(SCHEDULED, "")).key)
-    return next((key for key in keys if key in annotations), None)
-
-
-def _mark_of(text: str) -> Mark:
-    try:
-        return msgspec.json.decode(text, type=Mark)
-    except (msgspec.MsgspecError, RecursionError):
-        return Mark()
+    mark = read_annotation(annotations, SCHEDULED, Mark) or Mark()
+    return next((key for key in (config.annotation, mark.key) if key in annotations), None)
 
 
 def fault_of(deployment: Deployment | None, config: Config) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -371,6 +371,18 @@ def at_any_time(decode: Callable[[Any], T], data: bytes) -> T:
 def converted(raw: Any, kind: type[T]) -> T:
     """*raw*, as it was read, as a value."""
     return at_any_time(lambda data: msgspec.json.decode(data, type=kind), msgspec.json.encode(raw))
+
+
+def read_annotation(annotations: Mapping[str, str], key: str, kind: type[T]) -> T | None:
+    """What stands there as JSON; None without it, and for what cannot be read: another client has written that."""
+    try:
+        return msgspec.json.decode(annotations[key], type=kind) if key in annotations else None
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def as_annotation(value: object) -> str:
+    return msgspec.json.encode(value, order="deterministic").decode()
 
 
 def _flattened(data: bytes, most: int) -> Iterator[bytes]:

@@ -26,7 +26,7 @@ from api.ingress_daemonset.types import (
     time_of,
 )
 from controllers.ingress_daemonset.children import LONG_AGO, Target, Workload, Writes, deployment, target
-from kube.types import Moment, ObjectMeta, Value, after
+from kube.types import Moment, ObjectMeta, Value, after, as_annotation, read_annotation
 
 Changes = dict[str, str | None]
 NodeChanges = dict[str, Changes]
@@ -55,19 +55,12 @@ Holders = dict[str, Mark]
 
 
 def deployment_mark_of(annotations: Mapping[str, str]) -> Mark | None:
-    try:
-        return msgspec.json.decode(annotations[SCHEDULED], type=Mark) if SCHEDULED in annotations else None
-    except (msgspec.MsgspecError, RecursionError):
-        return None
+    return read_annotation(annotations, SCHEDULED, Mark)
 
 
 def holders_of(annotations: Mapping[str, str]) -> Holders:
     """By the uid of the IngressDaemonSet; none if they are unreadable: then the annotation is another writer's."""
-    held = annotations.get(DETACHED_BY)
-    try:
-        return msgspec.json.decode(held, type=Holders) if held else {}
-    except (msgspec.MsgspecError, RecursionError):
-        return {}
+    return read_annotation(annotations, DETACHED_BY, Holders) or {}
 
 
 def detach_deployment(
@@ -75,12 +68,16 @@ def detach_deployment(
 ) -> Changes:
     """Detach a Deployment; without *wanted* write only the mark, which health checkers ignore."""
     if wanted is None:
-        return {SCHEDULED: _text(Mark(now, put=False, leaving=leaving))}
+        return {SCHEDULED: as_annotation(Mark(now, put=False, leaving=leaving))}
     old = deployment_mark_of(annotations)
     put = wanted.key not in annotations or (old is not None and old.put and old.key == wanted.key)
     others = {old.key: None} if old and old.put and old.key != wanted.key else {}
     value = wanted.value if put else annotations[wanted.key]
-    return {**others, wanted.key: value, SCHEDULED: _text(Mark(now, wanted.key, put, leaving=leaving))}
+    return {
+        **others,
+        wanted.key: value,
+        SCHEDULED: as_annotation(Mark(now, wanted.key, put, leaving=leaving)),
+    }
 
 
 def attach_deployment(annotations: Mapping[str, str]) -> Changes:
@@ -92,7 +89,7 @@ def attach_deployment(annotations: Mapping[str, str]) -> Changes:
 
 def settle_deployment(annotations: Mapping[str, str], now: datetime) -> Changes:
     """Attach a Deployment, with a mark that still counts against the budget."""
-    return attach_deployment(annotations) | {SCHEDULED: _text(Mark(now, put=False, attached=True))}
+    return attach_deployment(annotations) | {SCHEDULED: as_annotation(Mark(now, put=False, attached=True))}
 
 
 def detach_node(node: ObjectMeta, uid: str, rolling: RollingUpdate, now: datetime) -> NodeChanges:
@@ -136,7 +133,7 @@ def _held_by(node: ObjectMeta, after: Holders) -> NodeChanges:
     before = holders_of(node.annotations)
     keys = {mark.key for mark in before.values() if mark.put} - {mark.key for mark in after.values()}
     annotations: NodeChanges = {
-        "annotations": {**dict.fromkeys(keys), DETACHED_BY: _text(after) if after else None}
+        "annotations": {**dict.fromkeys(keys), DETACHED_BY: as_annotation(after) if after else None}
     }
     is_wanted = any(mark.label is not None for mark in after.values())
     return annotations | ({"labels": {EXCLUDED: None}} if _has_our_label(node) and not is_wanted else {})
@@ -150,10 +147,6 @@ def _has_our_label(node: ObjectMeta) -> bool:
 
 def _with_our_label(mark: Mark) -> Mark:
     return mark if mark.label is None else msgspec.structs.replace(mark, label=True)
-
-
-def _text(value: object) -> str:
-    return msgspec.json.encode(value, order="deterministic").decode()
 
 
 SERVING, REFUSED = 200, 503

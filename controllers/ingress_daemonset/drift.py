@@ -18,7 +18,7 @@ from msgspec.structs import replace as changed
 
 from api.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
 from controllers.ingress_daemonset.children import Action, Change, Create, Kind, Workload
-from kube.types import Moment, Value, amount
+from kube.types import Moment, Value, amount, as_annotation, read_annotation
 
 REMEMBERED = 5
 """Restored alterations that are remembered per object; with more, two writers would undo each other's work."""
@@ -81,10 +81,7 @@ class Altered:
 
 def baseline_of(annotations: Mapping[str, str]) -> Baseline | None:
     """None, too, for one that cannot be read, or is of another template: another writer changed it."""
-    try:
-        found = msgspec.json.decode(annotations.get(APPLIED_TEMPLATE, "null"), type=Baseline | None)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
+    found = read_annotation(annotations, APPLIED_TEMPLATE, Baseline)
     return found if found and found.template == annotations.get(TEMPLATE_HASH) else None
 
 
@@ -117,8 +114,7 @@ def rewritten(asked: Baseline, drift: Drift, old: Baseline, digest: str) -> Base
 
 
 def annotations_of(baseline: Baseline) -> dict[str, str | None]:
-    text = msgspec.json.encode(baseline, order="deterministic").decode()
-    return {TEMPLATE_HASH: baseline.template, APPLIED_TEMPLATE: text}
+    return {TEMPLATE_HASH: baseline.template, APPLIED_TEMPLATE: as_annotation(baseline)}
 
 
 @dataclass
