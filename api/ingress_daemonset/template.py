@@ -135,7 +135,7 @@ class Where:
         labels = node.metadata.labels
         if is_super(node) or node.metadata.deletion_timestamp is not None:
             return False
-        if any(labels.get(key) != value for key, value in self.labels.items()):
+        if not self.labels.items() <= labels.items():
             return False
         if self.affinity is not None and not selects(self.affinity, node.name, labels):
             return False
@@ -147,17 +147,21 @@ class Where:
 def where_of(resource: IngressDaemonSet) -> Where:
     """msgspec.ValidationError."""
     pod = template_of(resource.spec).spec
-    labels = {**pod.node_selector, **resource.spec.node_selector}
-    return Where(labels, pod.affinity.node_affinity.required, tolerations(pod))
+    return Where(node_labels(resource), pod.affinity.node_affinity.required, tolerations(pod))
+
+
+def node_labels(resource: IngressDaemonSet) -> dict[str, str]:
+    """Those of the template, and of the spec."""
+    of_pods = (resource.spec.template.get("spec") or {}).get("nodeSelector") or {}
+    wanted = {**of_pods, **resource.spec.node_selector}
+    return {key: value for key, value in wanted.items() if value is not None}
 
 
 def may_match(resource: IngressDaemonSet, node: FollowedNode) -> bool:
     """False only where `matches` is false, whose template may be the former one; it costs next to nothing."""
     if resource.stored.rollback:
         return True
-    of_pods = (resource.spec.template.get("spec") or {}).get("nodeSelector") or {}
-    wanted, labels = {**of_pods, **resource.spec.node_selector}, node.metadata.labels
-    return all(value is None or labels.get(key) == value for key, value in wanted.items())
+    return node_labels(resource).items() <= node.metadata.labels.items()
 
 
 def tolerations(pod: PodSpec) -> tuple[Toleration, ...]:

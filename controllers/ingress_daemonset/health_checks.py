@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from api import health_checks
 from api.health_checks import deployment_name
 from api.ingress_daemonset import TO_BE_UPDATED
-from api.ingress_daemonset.template import template_of, tolerations
+from api.ingress_daemonset.template import node_labels, template_of, tolerations
 from api.ingress_daemonset.types import IngressDaemonSet, is_some
 from controllers.ingress_daemonset.children import (
     Action,
@@ -87,12 +87,10 @@ def _daemon_set(resource: IngressDaemonSet, port: int, given: HealthChecker) -> 
     pace = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": limit if is_some(limit) else 1}}
     asked = resource.spec.template.get("spec") or {}
     tolerated = tolerations(replace(template_of(resource.spec).spec, host_network=True))
-    pod: dict[str, Any] = {
-        "nodeSelector": {**(asked.get("nodeSelector") or {}), **resource.spec.node_selector}
-    }
     affinity = (asked.get("affinity") or {}).get("nodeAffinity")
     # Unlike us, the controller of DaemonSets makes pods for super nodes, where they are tolerated.
-    pod = kept_off_super_nodes({**pod, "affinity": {"nodeAffinity": affinity}}) | {
+    placed = {"nodeSelector": node_labels(resource), "affinity": {"nodeAffinity": affinity}}
+    pod = kept_off_super_nodes(placed) | {
         "hostNetwork": True,
         "serviceAccountName": resource.spec.health_checker.service_account_name or ACCOUNT,
         "tolerations": [msgspec.to_builtins(each) for each in tolerated],
