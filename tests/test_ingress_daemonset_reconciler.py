@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from api.health_checks import SCHEDULED
-from api.ingress_daemonset import TEMPLATE_HASH
+from api.ingress_daemonset import NODE_LABEL, REVISION_OF, TEMPLATE_HASH
 from api.ingress_daemonset.status import NodeFailure
 from api.ingress_daemonset.template import EXCLUDED
 from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.controller import STATUS_PERIOD
+from controllers.ingress_daemonset.health_checks import FOR
 from controllers.ingress_daemonset.object_cache import UNLABELLED_PERIOD
 from controllers.ingress_daemonset.pacing import MOST_FAILURES
 from controllers.ingress_daemonset.writer import LONGEST_REFUSAL
@@ -312,19 +313,27 @@ def test_an_unmanaged_object_is_left_alone_and_read_again_until_it_is_gone() -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "key"), [("DaemonSet", "edge/web-10080"), ("RoleBinding", "edge/web-health-checker")]
+    ("kind", "labels"),
+    [
+        ("Deployment", {"app": "web", NODE_LABEL: "n1"}),
+        ("DaemonSet", {FOR: "web-10080"}),
+        ("RoleBinding", {FOR: "web-health-checker"}),
+        ("ControllerRevision", {REVISION_OF: "web"}),
+    ],
 )
-def test_another_leader_deletes_what_lost_its_label_by_hand(kind: Kind, key: str) -> None:
+def test_what_lost_its_labels_by_hand_gets_them_again_so_that_another_leader_finds_it(
+    kind: Kind, labels: dict[str, str]
+) -> None:
     here = settled("n1", healthCheckNodePorts=[10080])
-    labels = here.api.objects[kind, key]["metadata"]["labels"]
-    here.api.change(kind, key, {"metadata": {"labels": dict.fromkeys(labels)}})
+    [key] = [key for of, key in here.api.objects if of == kind]
+    here.api.change(kind, key, {"metadata": {"labels": dict.fromkeys(labels) | {"mine": "too"}}})
     here.steps(20)
-    assert here.api.objects[kind, key]["metadata"]["labels"] == labels
+    assert here.api.objects[kind, key]["metadata"]["labels"] == labels | {"mine": "too"}
 
     other = Leader(here.api, here)
     here.api.change("IngressDaemonSet", KEY, {"spec": {"healthCheckNodePorts": []}})
     other.steps(20)
-    assert (kind, key) not in here.api.objects
+    assert ((kind, key) in here.api.objects) == (kind in ("Deployment", "ControllerRevision"))
 
 
 def test_an_unmanaged_object_that_cannot_be_read_blocks_nothing() -> None:

@@ -19,6 +19,7 @@ from controllers.ingress_daemonset.revisions import (
 )
 from tests.ingress_daemonset_leader import Leader, with_nodes
 from tests.ingress_daemonset_world import UID, raw_resource
+from tests.tables import table
 
 IMAGES = ("proxy:1", "proxy:2", "proxy:3", "proxy:4")
 
@@ -47,53 +48,39 @@ def image_of(each: Revision) -> str:
     return image
 
 
-@pytest.mark.parametrize(
-    ("held", "image", "spec", "created", "renumbered", "deleted"),
-    [
-        ([], "proxy:1", {}, 1, None, []),
-        ([("proxy:1", 1)], "proxy:1", {}, None, None, []),
-        ([("proxy:1", 1)], "proxy:2", {}, 2, None, []),
-        ([("proxy:1", 1), ("proxy:2", 2)], "proxy:1", {}, None, ("proxy:1", 3), []),
-        ([("proxy:2", 7), ("proxy:1", 4)], "proxy:3", {}, 8, None, []),
-        ([("proxy:1", 1), ("proxy:2", 2)], "proxy:2", {"revisionHistoryLimit": 0}, None, None, ["proxy:1"]),
-        (
-            [("proxy:1", 1), ("proxy:2", 2), ("proxy:3", 3)],
-            "proxy:4",
-            {"revisionHistoryLimit": 1},
-            4,
-            None,
-            ["proxy:1", "proxy:2"],
-        ),
-        ([("proxy:1", 5, FOREIGN)], "proxy:1", {"revisionHistoryLimit": 0}, None, None, []),
-    ],
-    ids=[
-        "the first",
-        "nothing to do",
-        "a new template",
-        "an old template again",
-        "the order is that of the numbers",
-        "none is kept",
-        "the oldest are deleted",
-        "those of another owner are left alone",
-    ],
+@table(
+    "held, image, limit, created, renumbered, deleted",
+    {
+        "the first": ([], 1, 9, 1, None, []),
+        "nothing to do": ([(1, 1)], 1, 9, None, None, []),
+        "a new template": ([(1, 1)], 2, 9, 2, None, []),
+        "an old template again": ([(1, 1), (2, 2)], 1, 9, None, (1, 3), []),
+        "the order is that of the numbers": ([(2, 7), (1, 4)], 3, 9, 8, None, []),
+        "none is kept": ([(1, 1), (2, 2)], 2, 0, None, None, [1]),
+        "the oldest are deleted": ([(1, 1), (2, 2), (3, 3)], 4, 1, 4, None, [1, 2]),
+        "those of another owner are left alone": ([(1, 5, FOREIGN)], 1, 0, None, None, []),
+    },
 )
 def test_the_plan(
     held: list[Any],
-    image: str,
-    spec: dict[str, int],
+    image: int,
+    limit: int,
     created: int | None,
-    renumbered: tuple[str, int] | None,
-    deleted: list[str],
+    renumbered: tuple[int, int] | None,
+    deleted: list[int],
 ) -> None:
-    planned = plan_revisions(with_image(image, **spec), [revision(*each) for each in held])
+    """An image is the one with that number."""
+    known = [revision(f"proxy:{number}", *parts) for number, *parts in held]
+    planned = plan_revisions(with_image(f"proxy:{image}", revisionHistoryLimit=limit), known)
     writes = [each.body["revision"] for each in planned if isinstance(each, Create)]
     changes = [
         (each.body["metadata"]["uid"], each.body["revision"]) for each in planned if isinstance(each, Change)
     ]
 
     assert writes == ([created] if created else [])
-    assert changes == ([(f"uid-{renumbered[0]}", renumbered[1])] if renumbered else [])
-    assert [each.uid for each in planned if isinstance(each, Delete)] == [f"uid-{each}" for each in deleted]
+    assert changes == ([(f"uid-proxy:{renumbered[0]}", renumbered[1])] if renumbered else [])
+    gone = [each.uid for each in planned if isinstance(each, Delete)]
+    assert gone == [f"uid-proxy:{each}" for each in deleted]
 
 
 def test_of_an_object_that_is_deleted_nothing_is_written() -> None:
@@ -149,17 +136,6 @@ def test_what_a_leader_that_is_killed_has_not_done_or_not_heard_of_is_found_by_t
     looks(other)
 
     assert kept(here) == [(2, "proxy:2")]
-
-
-def test_one_that_has_lost_its_label_gets_it_again() -> None:
-    here = Leader(with_nodes())
-    looks(here)
-    [held] = here.api.fake.list(CONTROLLER_REVISIONS)
-    key = f"edge/{held['metadata']['name']}"
-    here.api.change("ControllerRevision", key, {"metadata": {"labels": {REVISION_OF: None}}})
-    looks(here)
-
-    assert here.api.objects["ControllerRevision", key]["metadata"]["labels"] == {REVISION_OF: "web"}
 
 
 @pytest.mark.parametrize("labels", [{}, {REVISION_OF: "web"}])

@@ -587,18 +587,6 @@ def written(planned: Plan) -> set[str]:
     return {each.target.name for each in planned.actions if isinstance(each, Change)}
 
 
-def test_a_removed_label_is_restored() -> None:
-    here = world("n1")
-    here.deployments["web-n1"]["metadata"]["labels"] = {"mine": "too"}
-    here.settle()
-
-    assert here.deployments["web-n1"]["metadata"]["labels"] == {
-        "mine": "too",
-        "app": "web",
-        "ingress-daemon-for-node": "n1",
-    }
-
-
 def test_what_health_checkers_are_allowed_is_put_right_and_goes_with_the_ports() -> None:
     here = world("n1", healthCheckNodePorts=[10080])
     here.bindings["web-health-checker"]["subjects"] = []
