@@ -15,9 +15,8 @@ import yaml
 from api.health_checks import deployment_name
 from api.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS, KIND
 from api.ingress_daemonset.types import IngressDaemonSet, resource
-from dev.fake_api import FakeAPI, Kind
+from dev.fake_api import FakeAPI, Kind, merged
 from dev.fake_api.schema import Structural
-from dev.lab.install import merged
 from kube.errors import KubeError, NotFound, Unreachable
 from kube.resources import PODS
 from kube.types import Pod
@@ -43,7 +42,7 @@ class Cluster:
 
     def __init__(self, case: Raw) -> None:
         self._absent, self._fault = case.get("absent", []), case.get("fault", "")
-        self._pod = msgspec.convert(_without_nulls(merged(POD, case.get("pod", {}))), Pod, strict=False)
+        self._pod = msgspec.convert(merged(POD, case.get("pod", {})), Pod, strict=False)
         whole = raw(merged(DETACHING, case.get("resource", {})), **case.get("metadata", {}))
         self._resource = resource(whole | {"status": case.get("status", {})})
         self.reads: list[str] = []
@@ -71,12 +70,6 @@ class Cluster:
         if what == self._fault:
             raise Unreachable("timed out")
         return found
-
-
-def _without_nulls(part: Any) -> Any:
-    if isinstance(part, dict):
-        return {key: _without_nulls(value) for key, value in part.items() if value is not None}
-    return part
 
 
 def review(case: Raw) -> tuple[Decision, Cluster]:
