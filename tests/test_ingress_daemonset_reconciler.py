@@ -20,6 +20,7 @@ from controllers.ingress_daemonset.object_cache import UNLABELLED_PERIOD
 from controllers.ingress_daemonset.pacing import MOST_FAILURES
 from controllers.ingress_daemonset.writer import LONGEST_REFUSAL
 from kube.errors import KubeError
+from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
@@ -369,6 +370,17 @@ def test_a_status_is_written_at_most_once_a_second() -> None:
 def test_an_owner_whose_name_no_object_can_have_is_looked_at_once() -> None:
     """A Deployment can name any, also one with a slash: it would fail for good, as often as there are such names."""
     assert Leader(with_nodes("n1")).reconciler.reconcile("edge/web/scale") is None
+
+
+def test_a_leader_that_may_not_write_ends_and_takes_no_write_for_one_of_unknown_outcome() -> None:
+    here = outdated("n1", rolling=DETACHING)
+    here.leads = False
+    with pytest.raises(LeadershipLost):
+        here.look()
+
+    here.leads = True
+    here.look()
+    assert here.off() == {"n1"}
 
 
 def test_a_status_that_cannot_be_written_is_an_error_for_the_queue() -> None:

@@ -31,6 +31,7 @@ from kube.errors import (
     ServerError,
     TooManyRequests,
 )
+from kube.leader_election import LeadershipLost
 from kube.types import ObjectMeta, key_of
 from runtime import SimpleQueue, threading
 
@@ -208,6 +209,8 @@ class Writer:
             return False
         try:
             return self._attempt(write)
+        except LeadershipLost:
+            raise
         except Exception as error:
             # It must not be retried without a pause.
             log.exception("write failed", **_keys(write))
