@@ -39,7 +39,7 @@ from controllers.ingress_daemonset.load_balancers import (
 )
 from controllers.ingress_daemonset.object_cache import LoadBalancerCache, ObjectCache
 from controllers.manager import Context
-from controllers.workqueue import PENDING, Stopping, WorkQueue
+from controllers.workqueue import PENDING, WorkQueue
 from kube.client import Client
 from kube.errors import Backoff, KubeError
 from kube.store import Store
@@ -140,8 +140,6 @@ class WeightReconciler:
             memory = self._store.memory(load_balancer)
             if detached or attached or memory:
                 return self._weigh(load_balancer, memory, detached, attached)
-        except Stopping:
-            return None
         except (CloudError, KubeError, Unreadable) as error:
             self._failed(load_balancer, attached.union(detached), error)
             return PENDING
