@@ -107,7 +107,7 @@ def wait_for_rollout(session: Session, name: str, timeout: float) -> None:
     if failure := ended(rollout):
         raise failure
     if not is_done(rollout):
-        raise TimedOut(f"timed out: {progress_of(rollout)}", f"it goes on: {_shown_by(rollout)}")
+        raise TimedOut(f"timed out: {progress_of(rollout)}", f"it goes on: {rollout.shown_by}")
 
 
 @about_one("pause")
@@ -252,9 +252,9 @@ def ended(rollout: Rollout) -> Failure | None:
     """Why it does not go on by itself; None while it does, and when all nodes are up to date."""
     if not rollout.is_observed:
         return None
-    place, name = f"{rollout.namespace}/{rollout.name}", f"{rollout.name} -n {rollout.namespace}"
+    place, name = rollout.place, f"{rollout.name} -n {rollout.namespace}"
     if rollout.failure:
-        return Failure(rollout.failure, f"{_shown_by(rollout)} shows why; drawbridge rollout undo {name}")
+        return Failure(rollout.failure, f"{rollout.shown_by} shows why; drawbridge rollout undo {name}")
     # A suspension ends by itself.
     if rollout.state == Progressing.PAUSED and rollout.paused:
         return Paused(f"the rollout of {place} is paused", f"drawbridge rollout resume {name}")
@@ -266,16 +266,11 @@ def ended(rollout: Rollout) -> Failure | None:
 
 def progress_of(rollout: Rollout) -> str:
     """In a line."""
-    place = f"{rollout.namespace}/{rollout.name}"
     if not rollout.is_observed:
-        return f"{place}: waiting for the controllers to see the change"
+        return f"{rollout.place}: waiting for the controllers to see the change"
     counted = f"{rollout.updated_nodes} of {rollout.desired_nodes} nodes updated"
     waits = f"; {rollout.waits_for}" if rollout.waits_for else ""
-    return f"{place}: {rollout.state}, {counted}{waits}"
-
-
-def _shown_by(rollout: Rollout) -> str:
-    return f"drawbridge rollout get {rollout.name} -n {rollout.namespace}"
+    return f"{rollout.place}: {rollout.state}, {counted}{waits}"
 
 
 def seconds_of(text: str) -> float:

@@ -11,7 +11,7 @@ import click
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ingress_daemonset.template import FollowedNode
-from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
+from api.ingress_daemonset.types import OFF, IngressDaemonSet, RollingUpdate
 from cli.errors import Failure
 from cli.explain.kinds import ingress_daemonsets_of
 from cli.ingress_daemonset.explanation import readable_or_failure
@@ -26,6 +26,7 @@ from controllers.ingress_daemonset.pacing import resolved
 from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import Pace, pace_of
 from kube.resources import DEPLOYMENTS, NODES, Selection
+from kube.types import key_of
 
 Raw = dict[str, Any]
 NAMED = 5
@@ -165,9 +166,9 @@ def _assumptions(resource: IngressDaemonSet, pace: Pace) -> Iterator[str]:
         return
     if rolling.timestamp:
         yield f"annotation {rolling.timestamp.key} appears as soon as a node is to be detached"
-    if resource.spec.health_check_node_ports and rolling.deployment_annotation and rolling.confirm != "off":
+    if resource.spec.health_check_node_ports and rolling.deployment_annotation and rolling.confirm != OFF:
         yield "health checkers confirm each detachment as soon as its grace is over"
-    if rolling.weights and rolling.confirm != "off":
+    if rolling.weights and rolling.confirm != OFF:
         yield f"{', '.join(rolling.weights.load_balancers)} have each weight as soon as it is written"
     if rolling.connections:
         longest = duration(rolling.connections.timeout_seconds)
@@ -209,5 +210,4 @@ def effects(inventory: Inventory, change: Change) -> Iterator[Effect]:
         return
     what = "is rolled out and followed" if begins else "is followed no more, and its pods stay"
     for each in ingress_daemonsets_of(inventory, None):
-        name = f"{each.metadata.namespace}/{each.metadata.name}"
-        yield Effect("ingressDaemonSet", "IngressDaemonSet", name, begins, what)
+        yield Effect("ingressDaemonSet", "IngressDaemonSet", key_of(each.metadata), begins, what)

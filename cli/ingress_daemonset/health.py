@@ -45,7 +45,7 @@ class Rollouts(Overview, frozen=True):
     def parts(self, now: datetime) -> Iterator[Part]:
         rows = [
             (
-                f"{each.namespace}/{each.name}",
+                each.place,
                 bad(each.state) if each.failure else warning(each.state),
                 f"{each.updated_nodes}/{each.desired_nodes}",
                 str(each.detached_nodes),
@@ -62,14 +62,12 @@ def look(inventory: Inventory) -> tuple[Rollouts, Iterable[Problem]]:
     rollouts, problems = tuple(map(rollout_of, inventory.list(INGRESS_DAEMONSETS, StoredResource))), []
     for each in rollouts:
         if each.failure:
-            way_out = f"drawbridge rollout get {each.name} -n {each.namespace};"
-            problems.append(
-                Problem(each.failure, f"{way_out} then correct the template, or restore the former one")
-            )
+            way_out = f"{each.shown_by}; then correct the template, or restore the former one"
+            problems.append(Problem(each.failure, way_out))
     for each in rollouts:
         degraded = each.condition("Degraded")
         if degraded.status == "True":
-            what = f"IngressDaemonSet {each.namespace}/{each.name}: {degraded.message}"
+            what = f"IngressDaemonSet {each.place}: {degraded.message}"
             problems.append(Problem(what, "docs/reference/ingressdaemonset.md#when-it-waits"))
     return Rollouts(rollouts), problems
 

@@ -125,6 +125,15 @@ class Rollout(Status, Report, frozen=True, kw_only=True):
         return f"{self.generation}/{self.current_revision}/{self.canary.id if self.canary else ''}"
 
     @property
+    def place(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def shown_by(self) -> str:
+        """The command that shows it."""
+        return f"drawbridge rollout get {self.name} -n {self.namespace}"
+
+    @property
     def moves(self) -> bool:
         return self.state not in (Progressing.COMPLETE, UNKNOWN)
 
@@ -154,7 +163,7 @@ class Rollout(Status, Report, frozen=True, kw_only=True):
         # Nodes that return wait like others, and the state says for what.
         returns = self.rollback and self.state not in STOPPED and not self.paused
         what = STOPPED.get(Progressing.ROLLING_BACK if returns else self.state)
-        return f"the rollout of {self.namespace}/{self.name} {what}: {self.message}" if what else ""
+        return f"the rollout of {self.place} {what}: {self.message}" if what else ""
 
     @property
     def is_wrong(self) -> bool:
@@ -162,7 +171,7 @@ class Rollout(Status, Report, frozen=True, kw_only=True):
 
     def parts(self, now: datetime) -> Iterator[Part]:
         total = self.desired_nodes
-        yield title(f"IngressDaemonSet {self.namespace}/{self.name}: ") + _state(self)
+        yield title(f"IngressDaemonSet {self.place}: ") + _state(self)
         yield (
             f"{self.updated_nodes} of {total} nodes updated, {self.ready_nodes} ready,"
             f" {self.detached_nodes} detached, {self.unavailable_nodes} unavailable,"
