@@ -343,10 +343,8 @@ class Spec(Value, frozen=True):
 
     @property
     def detaches_for_evictions(self) -> bool:
-        rolling = self.update_strategy.rolling_update
-        return (
-            bool(rolling.deployment_annotation or rolling.node_annotation) and self.drain_timeout_seconds > 0
-        )
+        annotation = self.update_strategy.rolling_update.deployment_annotation
+        return annotation is not None and self.drain_timeout_seconds > 0
 
 
 class IngressDaemonSet(Value, frozen=True, dict=True):
