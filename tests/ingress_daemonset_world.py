@@ -262,6 +262,18 @@ class World:
             if f"web-{name}" in self.deployments and (name in names or not (names or not is_ready(each))):
                 complete(self.deployments[f"web-{name}"])
 
+    def set_ready(self, name: str, ready: bool) -> None:
+        """Of a node."""
+        self.nodes[name]["status"]["conditions"][0]["status"] = str(ready)
+
+    def set_available(self, name: str, pods: int) -> None:
+        """Of those on a node."""
+        self.deployments[f"web-{name}"]["status"]["availableReplicas"] = pods
+
+    def taint(self, name: str, *keys: str) -> None:
+        """A node, with these taints alone."""
+        self.nodes[name]["spec"]["taints"] = [{"key": key, "effect": "NoSchedule"} for key in keys]
+
     def later(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 

@@ -104,7 +104,7 @@ def test_a_canary_is_promoted_when_it_was_as_desired_for_its_whole_pause() -> No
 def test_a_canary_that_loses_pods_is_not_promoted_and_its_pause_begins_again() -> None:
     here = paused(TIMED)
     here.world.later(590)
-    here.world.deployments["web-n1"]["status"]["availableReplicas"] = 1
+    here.world.set_available("n1", 1)
     here.turn()
     assert here.reason == "CanaryDegraded"
     assert "n1 is Degraded" in here.message
@@ -159,10 +159,10 @@ def test_the_former_template_returns_without_a_canary() -> None:
 
 def test_a_node_that_is_drained_in_the_pause_keeps_its_template() -> None:
     here = paused(ONE, "n1", "n2", "n3")
-    here.world.nodes["n2"]["spec"]["taints"] = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
+    here.world.taint("n2", "karpenter.sh/disrupted")
     here.turns()
     assert here.world.off() == {"n2"}
-    here.world.nodes["n2"]["spec"]["taints"] = []
+    here.world.taint("n2")
     here.turns()
 
     assert (here.updated(), here.world.off()) == ({"n1"}, set())
@@ -181,8 +181,8 @@ def test_a_node_that_gets_no_traffic_is_not_the_canary_while_another_is_left() -
 
 def ready(here: Rolling, name: str, is_ready: bool) -> None:
     """Its pods are ready as long as it is."""
-    here.world.nodes[name]["status"]["conditions"][0]["status"] = str(is_ready)
-    here.world.deployments[f"web-{name}"]["status"]["availableReplicas"] = 2 if is_ready else 0
+    here.world.set_ready(name, is_ready)
+    here.world.set_available(name, 2 if is_ready else 0)
 
 
 def join(here: Rolling, name: str, **labels: str) -> None:
@@ -323,7 +323,7 @@ class Canaries(Rollouts):
 
     @rule(name=st.sampled_from(NODES[:5]))
     def lose_a_pod(self, name: str) -> None:
-        self.here.world.deployments[f"web-{name}"]["status"]["availableReplicas"] = 1
+        self.here.world.set_available(name, 1)
 
     @invariant()
     def no_more_nodes_than_the_canary_has(self) -> None:

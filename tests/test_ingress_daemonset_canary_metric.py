@@ -139,7 +139,7 @@ def test_it_is_measured_only_while_all_nodes_of_the_canary_are_as_desired() -> N
     assert "completeSince" in here.canary
 
     here.play(lambda: "passingSince" in here.canary["metric"])
-    here.world.deployments["web-n1"]["status"]["availableReplicas"] = 1
+    here.world.set_available("n1", 1)
     here.turns(2)
     assert here.world.query is None
     assert "passingSince" not in here.canary["metric"]
@@ -151,8 +151,8 @@ def test_the_loss_of_a_node_interrupts_no_measurement_of_the_others() -> None:
     here.play(lambda: "passingSince" in here.canary["metric"])
     since = here.canary["metric"]["passingSince"]
 
-    here.world.nodes["n1"]["status"]["conditions"][0]["status"] = "False"
-    here.world.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    here.world.set_ready("n1", False)
+    here.world.set_available("n1", 0)
     here.turn()
     assert here.world.query
     assert here.world.query.text == 'errors{node=~"n2"}'

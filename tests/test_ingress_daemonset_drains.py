@@ -18,7 +18,6 @@ from tests.tables import table
 
 NODES = ("n1", "n2", "n3")
 GRACE, TIMEOUT, HELD = 20, 90, 90 + 60
-TAINT = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1700000000", "effect": "NoSchedule"}
 BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "gracePeriodSeconds": 10}}
 
 
@@ -44,7 +43,7 @@ def cordon(where: World, node: str = "n1") -> None:
 
 
 def taint(where: World, node: str = "n1") -> None:
-    where.nodes[node]["spec"]["taints"] = [TAINT]
+    where.taint(node, "ToBeDeletedByClusterAutoscaler")
 
 
 def turns(where: World, number: int = 4) -> None:
@@ -95,7 +94,7 @@ def test_a_drain_waits_while_a_node_that_failed_with_the_template_is_not_trusted
     here = Rolling(*NODES, rolling={"maxUnavailableNodes": 1})
     here.roll_out()
     here.play(lambda: here.world.image_on("n1") == "proxy:2" and "n1" not in here.world.off())
-    here.world.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    here.world.set_available("n1", 0)
     here.turn()
     here.world.run_pods("n1")
     request(here.world, "n3")
@@ -140,7 +139,7 @@ def test_one_whose_pods_are_missing_stays_detached_until_they_are_back() -> None
     here = requested()
     here.later(HELD)
     here.run_pods()
-    here.deployments["web-n1"]["status"]["availableReplicas"] = 1
+    here.set_available("n1", 1)
     turns(here)
     assert marked(here) == {"n1"}
     progressing = here.conditions()["Progressing"]
@@ -281,7 +280,7 @@ def test_the_deployment_of_a_node_that_leaves_goes_at_once(parts: dict[str, Any]
     del here.nodes["n1"]
     if not pods:
         here.turn()
-        here.deployments["web-n1"]["status"]["availableReplicas"] = pods
+        here.set_available("n1", pods)
     here.turn()
 
     assert "web-n1" not in here.deployments
@@ -324,7 +323,7 @@ def test_new_pods_of_a_drained_node_are_not_late_for_its_last_update() -> None:
     turns(here)
     here.later(GRACE)
     turns(here)
-    here.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    here.set_available("n1", 0)
     here.later(HELD)
     turns(here)
 

@@ -268,9 +268,9 @@ def test_the_pace_of_pods_is_that_of_their_last_updates_and_assumed_before(detac
     measured = pace()
     assert 35 <= measured.pods <= 42
     assert (measured.measured, measured.waits <= 3) == (3, True)
-    here.world.nodes["n1"]["spec"]["taints"] = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
+    here.world.taint("n1", "karpenter.sh/disrupted")
     here.turns(50)
-    here.world.nodes["n1"]["spec"]["taints"] = []
+    here.world.taint("n1")
     here.turns(50)
     assert pace() == measured, "a drain is no update"
     here.world.raw["spec"]["minReadySeconds"] = 100
@@ -320,7 +320,7 @@ def test_pods_that_were_evicted_from_a_node_are_expected_there_again() -> None:
     here.roll_out()
     here.play(lambda: here.updated() and not here.world.off())
     here.status["drainRequests"] = {"n0": here.world.now.isoformat()}
-    here.world.deployments["web-n0"]["status"]["availableReplicas"] = 0
+    here.world.set_available("n0", 0)
 
     ahead = forecast(here.world.snapshot(), Pace(PODS))
     assert ahead.left == ()

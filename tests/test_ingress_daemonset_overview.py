@@ -193,10 +193,9 @@ def test_new_nodes_are_no_rollout() -> None:
 
 def test_a_node_that_is_attached_after_a_drain_is_no_rollout() -> None:
     rolling = Rolling()
-    taint = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
-    rolling.world.nodes["n1"]["spec"]["taints"] = taint
+    rolling.world.taint("n1", "ToBeDeletedByClusterAutoscaler")
     rolling.play(lambda: rolling.world.off() == {"n1"})
-    rolling.world.nodes["n1"]["spec"]["taints"] = []
+    rolling.world.taint("n1")
     rolling.play(lambda: not rolling.world.off())
 
     assert not any("rollout" in each or "history" in each for each in rolling.statuses)
@@ -354,7 +353,7 @@ def test_what_nobody_knows_is_not_estimated() -> None:
     rolling = Rolling("n1", "n2", "n3")
     for name in ("n1", "n2"):
         rolling.world.nodes[name]["spec"]["unschedulable"] = True
-        rolling.world.nodes[name]["status"]["conditions"][0]["status"] = "False"
+        rolling.world.set_ready(name, False)
     rolling.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailableNodes"] = 1
     rolling.world.retemplate("proxy:2")
     rolling.play(lambda: rolling.rollout)

@@ -84,7 +84,7 @@ def pause(here: Returning) -> None:
 def lose_nodes(here: Returning) -> None:
     """Those whose pods do not come."""
     for name in here.updated(BAD):
-        here.world.nodes[name]["status"]["conditions"][0]["status"] = "False"
+        here.world.set_ready(name, False)
 
 
 def forget(here: Returning) -> None:
@@ -149,14 +149,14 @@ def test_pods_that_crash_on_a_node_that_was_detached_for_a_drain_halt_the_rollou
     here = Returning(rolling={"maxUnavailableNodes": 1, "autoRollback": False})
     here.roll_out()
     here.play(lambda: here.world.image_on("n1") == "proxy:2" and "n1" not in here.world.off())
-    here.world.nodes["n1"]["spec"]["taints"] = [{"key": "ToBeDeletedByClusterAutoscaler"}]
+    here.world.taint("n1", "ToBeDeletedByClusterAutoscaler")
     here.play(lambda: "n1" in here.world.off())
-    crashing(here, "n1", 0)
-    del here.world.nodes["n1"]["spec"]["taints"]
+    here.world.set_available("n1", 0)
+    here.world.taint("n1")
     began = here.world.now
     while here.reason != "Halted":
         for available in (0, 1):
-            crashing(here, "n1", available)
+            here.world.set_available("n1", available)
             here.turn()
         assert here.world.now - began < timedelta(seconds=3 * DEADLINE)
 
@@ -164,10 +164,6 @@ def test_pods_that_crash_on_a_node_that_was_detached_for_a_drain_halt_the_rollou
 
 
 CANARY = {"canary": {"nodes": 1, "pause": {"durationSeconds": 3600}}}
-
-
-def crashing(here: Rolling, name: str, available: int) -> None:
-    here.world.deployments[f"web-{name}"]["status"]["availableReplicas"] = available
 
 
 def paused(**parts: Any) -> Returning:
@@ -182,7 +178,7 @@ def test_a_canary_that_crashes_again_and_again_is_rolled_back_after_the_deadline
     began = here.world.now
     while "rollback" not in here.status:
         for available in (1, 2):
-            crashing(here, "n1", available)
+            here.world.set_available("n1", available)
             here.turn()
         assert here.world.now - began < timedelta(seconds=3 * DEADLINE)
     here.play(lambda: here.reason == "RolledBack")
@@ -196,10 +192,10 @@ def crashed(**parts: Any) -> Returning:
     here = Returning(rolling={"maxUnavailableNodes": 1, "autoRollback": False})
     here.roll_out()
     here.play(lambda: here.world.image_on("n1") == "proxy:2" and "n1" not in here.world.off())
-    crashing(here, "n1", 1)
+    here.world.set_available("n1", 1)
     here.world.nodes["n0"] = raw_node("n0")
     here.play(lambda: "failures" in here.status and here.status["readyNodes"] == len(NODES))
-    crashing(here, "n1", 2)
+    here.world.set_available("n1", 2)
     here.world.raw["spec"]["updateStrategy"]["rollingUpdate"] |= parts
     here.world.retemplate("proxy:3")
     return here
@@ -260,7 +256,7 @@ class Faltering(Rolling):
     def _run_pods(self) -> None:
         super()._run_pods()
         if self.lost:
-            self.world.deployments[f"web-{self.lost}"]["status"]["availableReplicas"] = 0
+            self.world.set_available(self.lost, 0)
 
 
 def test_a_return_that_goes_on_beside_a_node_that_fails_is_said_to_be_halted_in_the_end() -> None:

@@ -173,9 +173,9 @@ def test_a_node_to_which_another_ingress_daemonset_gives_weight_0_counts() -> No
 def test_without_detaching_no_more_nodes_are_degraded_than_allowed() -> None:
     here = world(rolling={"maxDegradedNodes": 2})
     complete(here.deployments["web-n5"])
-    here.deployments["web-n5"]["status"]["availableReplicas"] = 1
-    here.nodes["n5"]["status"]["conditions"][0]["status"] = "False"
-    here.deployments["web-n4"]["status"]["availableReplicas"] = 1
+    here.set_available("n5", 1)
+    here.set_ready("n5", False)
+    here.set_available("n4", 1)
     here.retemplate("proxy:2")
 
     here.turn()
@@ -188,7 +188,7 @@ def test_without_detaching_no_more_nodes_are_degraded_than_allowed() -> None:
 
 def test_nodes_that_are_not_ready_come_last() -> None:
     here = world(rolling=detaching(2))
-    here.nodes["n1"]["status"]["conditions"][0]["status"] = "False"
+    here.set_ready("n1", False)
     here.retemplate("proxy:2")
     here.settle()
 
@@ -211,7 +211,7 @@ def test_a_leader_whose_clock_is_behind_gives_back_what_it_has_not_touched() -> 
         here.turn()
         here.later(10)
         here.run_pods()
-    here.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    here.set_available("n1", 0)
     here.turn()
 
     assert (here.updated(), here.off()) == ({"n1"}, set())
@@ -277,8 +277,8 @@ def test_a_rollout_halts_though_the_deployment_controller_counts_it_as(
 def test_a_rollout_whose_last_node_never_comes_back_says_that_it_waits_for_it() -> None:
     here = begun("n1", "n2", rolling=detaching(1))
     [last] = here.off()
-    here.nodes[last]["status"]["conditions"][0]["status"] = "False"
-    here.deployments[f"web-{last}"]["status"]["availableReplicas"] = 0
+    here.set_ready(last, False)
+    here.set_available(last, 0)
     here.retemplate("proxy:1")
     here.settle()
     here.later(3600)
@@ -287,7 +287,7 @@ def test_a_rollout_whose_last_node_never_comes_back_says_that_it_waits_for_it() 
     assert progressing["reason"] == "WaitingForNodes"
     assert f"{last}: " in progressing["message"]
     assert progressing["message"].endswith("the node is NotReady")
-    here.nodes[last]["status"]["conditions"][0]["status"] = "True"
+    here.set_ready(last, True)
     here.settle()
     assert here.conditions()["Progressing"]["reason"] == "Complete"
 
@@ -318,7 +318,7 @@ def test_a_node_that_loses_its_pods_before_its_turn_is_degraded() -> None:
     here = outdated("n1", "n2", rolling=detaching(1))
     here.raw["spec"]["paused"] = True
     assert here.conditions()["Degraded"]["reason"] == "AsDesired"
-    here.deployments["web-n1"]["status"]["availableReplicas"] = 1
+    here.set_available("n1", 1)
 
     degraded, why = here.conditions()["Degraded"], "it waits for its turn; 1 of 2 pods are available"
     assert degraded["reason"] == "PodsUnavailable"
@@ -603,7 +603,7 @@ def test_a_pod_with_a_host_port_gets_no_second_one_before_its_template_is_replac
     """The kubelet would refuse it, again and again, for as long as the rollout is paused."""
     proxy = {"name": "proxy", "image": "proxy:1", "ports": [{"containerPort": 80, "hostPort": 80}]}
     here = world("n1", pod={"containers": [proxy]}, podsPerNode=1)
-    here.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    here.set_available("n1", 0)
     here.raw["spec"] |= {"podsPerNode": 2, "paused": True}
     here.retemplate("proxy:2")
     for _ in range(3):

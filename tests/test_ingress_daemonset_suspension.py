@@ -26,7 +26,6 @@ ROLLING: Raw = {
     "annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 60},
     "confirm": "off",
 }
-TAINT = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
 
 
 def suspend(here: Rolling) -> None:
@@ -75,7 +74,7 @@ def test_the_finalizer_that_the_job_took_away_stays_away_and_nodes_are_attached_
 
 def test_a_node_that_is_detached_to_be_drained_is_attached_too() -> None:
     here = Rolling()
-    here.world.nodes["n1"]["spec"]["taints"] = [TAINT]
+    here.world.taint("n1", "karpenter.sh/disrupted")
     here.play(lambda: here.world.off() == {"n1"})
     suspend(here)
     here.turns(10)

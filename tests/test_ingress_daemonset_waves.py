@@ -11,6 +11,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from api.ingress_daemonset import UPDATE_NOW
 from tests.ingress_daemonset_rolling import STEPS, Rolling, Rollouts, at
+from tests.ingress_daemonset_world import is_ready
 
 Raw = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"
@@ -165,12 +166,12 @@ def test_a_node_under_way_whose_label_changes_is_completed() -> None:
 
 def test_a_node_that_is_not_ready_holds_up_no_wave_and_is_updated_when_it_is_ready() -> None:
     here = rolling_with(ZONES)
-    here.world.nodes["n2"]["status"]["conditions"][0]["status"] = "False"
+    here.world.set_ready("n2", False)
     here.roll_out()
     here.play(lambda: here.reason == "WavePaused")
     assert here.updated() == {"n4"}
     here.play(lambda: here.updated() >= {"n1", "n3"})
-    here.world.nodes["n2"]["status"]["conditions"][0]["status"] = "True"
+    here.world.set_ready("n2", True)
     here.finish()
 
     assert here.updated() == {*ZONES}
@@ -179,7 +180,7 @@ def test_a_node_that_is_not_ready_holds_up_no_wave_and_is_updated_when_it_is_rea
 def test_nodes_that_are_never_ready_are_neither_detached_nor_attached_again_and_again() -> None:
     here = rolling_with(ZONES, maxUnavailableNodes=4)
     for name in ("n2", "n1"):
-        here.world.nodes[name]["status"]["conditions"][0]["status"] = "False"
+        here.world.set_ready(name, False)
     here.roll_out()
     here.play(lambda: here.updated() >= {"n3", "n4", "n5"} and here.world.off() & {"n1", "n2"})
     here.pods = 99999
@@ -223,7 +224,7 @@ class InWaves(Rollouts):
 
     @rule(name=st.sampled_from([*ZONES]), ready=st.booleans())
     def lose_or_find_a_node(self, name: str, ready: bool) -> None:
-        self.here.world.nodes[name]["status"]["conditions"][0]["status"] = str(ready)
+        self.here.world.set_ready(name, ready)
 
     def turn(self) -> None:
         """The nodes that are detached by it are of one zone, in which or before which no other is unfinished."""
@@ -240,8 +241,7 @@ class InWaves(Rollouts):
         return all(name in self.under_way or not self.is_ready(name) for name in off)
 
     def is_ready(self, name: str) -> bool:
-        ready = self.here.world.nodes[name]["status"]["conditions"][0]["status"]
-        return bool(ready == "True")
+        return is_ready(self.here.world.nodes[name])
 
     def is_unfinished(self, name: str) -> bool:
         return self.is_ready(name) and self.here.world.image_on(name) != self.image

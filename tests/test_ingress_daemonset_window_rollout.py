@@ -119,11 +119,11 @@ def test_the_way_back_waits_for_no_window_and_what_another_writer_changed_does()
 
 def test_drains_and_new_nodes_wait_for_no_window() -> None:
     here = begun()
-    here.world.nodes["n2"]["spec"]["taints"] = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
+    here.world.taint("n2", "karpenter.sh/disrupted")
     here.turns(20)
     assert here.world.off() == {"n2"}
     assert here.updated() == set()
-    here.world.nodes["n2"]["spec"]["taints"] = []
+    here.world.taint("n2")
     here.turns(20)
 
     assert (here.world.off(), here.updated()) == (set(), set())
@@ -132,7 +132,7 @@ def test_drains_and_new_nodes_wait_for_no_window() -> None:
 def test_a_node_that_is_drained_while_it_is_open_gets_its_template_then() -> None:
     here = begun(maxUnavailableNodes=1)
     later(here, 2.1)
-    here.world.nodes["n2"]["spec"]["taints"] = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
+    here.world.taint("n2", "karpenter.sh/disrupted")
     here.play(lambda: "n2" in here.updated())
 
     assert here.world.now < opens(3)
