@@ -142,9 +142,8 @@ class Checker:
         seen = self._seen
         if seen is None:
             return f"Deployment {self._config.deployment} has not been seen yet: {self._error}"
-        age = self.clock() - seen.at
-        if age > self._config.bound and self._config.on_outage == FAIL:
-            return f"Deployment {self._config.deployment} was last seen {age:.0f} s ago: {self._error}"
+        if self.is_blind and self._config.on_outage == FAIL:
+            return f"Deployment {self._config.deployment} was last seen {self.age:.0f} s ago: {self._error}"
         return seen.fault
 
     def state(self) -> State:
