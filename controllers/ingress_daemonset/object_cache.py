@@ -143,8 +143,8 @@ class ObjectCache:
 
     def in_namespace(self, kind: Kind, namespace: str) -> Sequence[Any]:
         with self._lock:
-            known = {target: held for target, (held, _) in self._unlabelled.items()}
-        others = [known[each] for each in known if (each.kind, each.namespace) == (kind, namespace)]
+            known = [*self._unlabelled.items()]
+        others = [held for target, (held, _) in known if (target.kind, target.namespace) == (kind, namespace)]
         return [*others, *self.informers[kind].by_index(NAMESPACE, namespace)]
 
     def read_unlabelled(self) -> float | None:
