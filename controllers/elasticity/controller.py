@@ -156,7 +156,7 @@ class Elasticity:
             now = self._clock.now()
             snapshot = self._sources.snapshot(key, assumed, now)
             waiting = _uids(*(pod for pod in snapshot.pods if not (pod.node_name or pod.held)))
-            snapshot = replace(snapshot, ages=self._new.seconds(waiting))
+            snapshot = replace(snapshot, ages=self._new.ages(waiting))
             if snapshot.cluster.settings.home_failover.enabled:
                 snapshot = replace(snapshot, avoided=self._unstarted.avoided(key))
             going = [action for action in assumed.values() if action.kind in TO_SUPER_NODES]
@@ -165,11 +165,9 @@ class Elasticity:
             places = Places(snapshot.cluster.settings.max_super_pods, snapshot.cluster.nodes.names)
             quota = Quota(places, pods.count, now, [action.pod for action in going])
             super_nodes = SuperNodes(snapshot, pods, self._eligibility, quota, going, outages)
-            unstarted, writer = self._unstarted, self._writer
+            unstarted, writer, leaving = self._unstarted, self._writer, self._leaving.age
             is_stalled = self._is_stalled(key, snapshot)
-            past = Past(
-                is_stalled, writer.rests, writer.denied, unstarted.waited, unstarted.verdict, self._left_for
-            )
+            past = Past(is_stalled, writer.rests, writer.denied, unstarted.waited, unstarted.verdict, leaving)
             made = plan(snapshot, super_nodes, past)
             self._unstarted.remember(made.actions, snapshot.cluster.settings.home_failover.home_after)
             self._writer.start(made.actions)
@@ -204,15 +202,11 @@ class Elasticity:
         if not snapshot.cluster.settings.max_super_pods.is_limited or not (gated := snapshot.gated):
             return False
         pods = self._sources.pods.of_workload(gated[0].workload)
-        leaving = self._leaving.seconds(_uids(*(pod for pod in pods if pod.metadata.deletion_timestamp)))
+        leaving = self._leaving.ages(_uids(*(pod for pod in pods if pod.metadata.deletion_timestamp)))
         if not stands_still(pods, key, snapshot.assumed, leaving):
             self._still.forget(key)
             return False
-        return self._still.seconds((key,))[key] >= STANDSTILL
-
-    def _left_for(self, pod: Pod) -> float:
-        uid = pod.metadata.uid
-        return self._leaving.seconds((uid,))[uid]
+        return self._still.age(key) >= STANDSTILL
 
     def upkeep(self) -> None:
         """What no event asks for: follow the settings, report, and forget pods that are gone."""
@@ -253,7 +247,7 @@ class Elasticity:
     def _of_pod(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """What a decision does not read of a pod, the kubelet reports all the time."""
         if new and new.metadata.deletion_timestamp:
-            self._leaving.seconds((new.metadata.uid,))
+            self._leaving.age(new.metadata.uid)
         names = self._sources.nodes().names
         if old is not None and counts(old, names):
             keeps_place = new is not None and counts(new, names)

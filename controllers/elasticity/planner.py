@@ -89,7 +89,7 @@ class Past:
     *stalled*: the rollout goes on when one of the gated pods runs. *rests* is for how many seconds a pod is not to be
     written to, because a write was refused, and *denied* whether that is for good. *waited* is for how many seconds a
     pod has had no super node, or has not started on its own, and *verdict* what is known of it. *leaving* is for how
-    many seconds a pod has been seen to terminate.
+    many seconds a pod has been seen to terminate, by its uid, as the first two.
     """
 
     stalled: bool = False
@@ -97,7 +97,7 @@ class Past:
     denied: Callable[[str], bool] = lambda _: False
     waited: Callable[[Pod], float] = lambda _: 0.0
     verdict: Callable[[Pod], Verdict | None] = lambda _: None
-    leaving: Callable[[Pod], float] = lambda _: 0.0
+    leaving: Callable[[str], float] = lambda _: 0.0
 
 
 @dataclass
@@ -159,7 +159,7 @@ class _Planner:
             return False
         leaving = self._super_nodes.leaving(node)
         return self._past.waited(pod) < PATIENCE or any(
-            _is_in_time(each, self._past.leaving(each)) for each in leaving
+            _is_in_time(each, self._past.leaving(each.metadata.uid)) for each in leaving
         )
 
     def finish_bound(self) -> None:

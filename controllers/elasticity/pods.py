@@ -568,15 +568,18 @@ class Observed:
         self._clock = clock
         self.since: dict[str, float] = {}
 
-    def seconds(self, keys: Iterable[str]) -> Mapping[str, float]:
-        """For which each has been seen; those that are seen first begin at 0."""
+    def age(self, key: str) -> float:
+        """The seconds for which it has been seen; one that is seen first begins at 0."""
         now = self._clock()
-        return {key: now - self.since.setdefault(key, now) for key in keys}
+        return now - self.since.setdefault(key, now)
+
+    def ages(self, keys: Iterable[str]) -> Mapping[str, float]:
+        return {key: self.age(key) for key in keys}
 
     def only(self, keys: Collection[str]) -> Mapping[str, float]:
-        """As `seconds`; all others begin at 0 when they are seen again."""
+        """As `ages`; all others begin at 0 when they are seen again."""
         keep_only(lambda: keys, self.since)
-        return self.seconds(keys)
+        return self.ages(keys)
 
     def forget(self, key: str) -> None:
         """It begins at 0 again."""

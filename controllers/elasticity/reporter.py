@@ -105,7 +105,7 @@ class Reporter:
 
     def report_waiting(self, gated: Collection[Pod]) -> None:
         """An Event for those *gated* that this leader has known for long, unless there was one before."""
-        ages = self._seen.seconds(pod.metadata.uid for pod in gated)
+        ages = self._seen.ages(pod.metadata.uid for pod in gated)
         count_gated(ages)
         for pod in gated:
             uid = pod.metadata.uid
@@ -121,7 +121,7 @@ class Reporter:
         if action.kind in PLACEMENTS:
             PLACED.labels(PLACEMENTS[action.kind]).inc()
             if not waits(pod):
-                GATE_SECONDS.observe(self._seen.seconds((action.uid,))[action.uid])
+                GATE_SECONDS.observe(self._seen.age(action.uid))
         elif action.kind is Kind.BURST:
             BURSTS.inc()
             self.event(pod, "SentToSuperNode", f"{why[0].upper()}{why[1:]}", "Normal")

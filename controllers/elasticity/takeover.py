@@ -70,7 +70,7 @@ class Takeover:
             except Conflict:
                 self._pods.refresh(pod)
                 # What another client changes all the time, no write of a former leader is for any more.
-                if self._failing.seconds((uid,))[uid] < LONGEST:
+                if self._failing.age(uid) < LONGEST:
                     return 0.0
             except NotFound:
                 pass
@@ -79,7 +79,7 @@ class Takeover:
                 is_refusal = isinstance(error, ApiError) and not isinstance(
                     error, ServerError | TooManyRequests
                 )
-                if not is_refusal and self._failing.seconds((uid,))[uid] < LONGEST:
+                if not is_refusal and self._failing.age(uid) < LONGEST:
                     raise
                 log.warning("pod not fenced", **pod.metadata.about, error=str(error))
         self._finish(uid)

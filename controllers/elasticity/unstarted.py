@@ -77,8 +77,7 @@ class Unstarted:
 
     def waited(self, pod: Pod) -> float:
         """Seconds since it was first seen waiting for a super node, or on its own; a new leader begins at 0."""
-        uid, seen = pod.metadata.uid, self._bound if pod.node_name else self._pending
-        return seen.seconds((uid,))[uid]
+        return (self._bound if pod.node_name else self._pending).age(pod.metadata.uid)
 
     def verdict(self, pod: Pod) -> Verdict | None:
         """None while its Events are to be read."""
