@@ -11,12 +11,7 @@ from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.pods import Pod, PodSpec
 from controllers.elasticity.rules import Claim, passing, reach, violations
 from kube.selectors import Expression, NodeSelector, Term, selects
-from kube.types import (
-    ObjectMeta,
-    PersistentVolume,
-    TopologyRequirement,
-    TopologyTerm,
-)
+from kube.types import ObjectMeta, PersistentVolume, StorageClass, TopologyRequirement, TopologyTerm
 from settings import ElasticitySettings
 from tests.pages import ROOT
 from tests.tables import table
@@ -244,8 +239,10 @@ ANYWHERE = (
 )
 
 
-def to_come(provisioner: str, storage_class: str = "cbs", *, waits: bool = True) -> Claim:
-    return Claim(storage_class=storage_class, provisioner=provisioner, waits_for_consumer=waits)
+def to_come(provisioner: str = "", name: str = "cbs", **fields: Any) -> Claim:
+    """By a storage class that waits for the pod, unless *fields* say something else."""
+    given = {"volume_binding_mode": "WaitForFirstConsumer", **fields}
+    return Claim(storage_class=StorageClass(ObjectMeta(name=name), provisioner, **given))
 
 
 @table(
@@ -260,7 +257,10 @@ def to_come(provisioner: str, storage_class: str = "cbs", *, waits: bool = True)
         "a disk of a node": (bound(local={"path": "/"}), f"bound to pv-1, which is of kind local: {MOUNTED}"),
         "to be made": (to_come("x", "fast"), f"to be made by x (storage class fast): {LATER}"),
         "of no class": (Claim(), f"to be made by an unknown provisioner (storage class none): {LATER}"),
-        "whose disk may be made anywhere": (to_come(CBS_DRIVER, waits=False), f"which is {ANYWHERE}"),
+        "whose disk may be made anywhere": (
+            to_come(CBS_DRIVER, volume_binding_mode="Immediate"),
+            f"which is {ANYWHERE}",
+        ),
         "bound to such a volume": (bound(csi={"driver": CBS_DRIVER}), ""),
         "to become a CBS disk": (to_come(CBS_DRIVER), ""),
         "to become one, by its older driver": (to_come("cloud.tencent.com/qcloud-cbs"), ""),
@@ -286,7 +286,7 @@ IN_A = NodeSelector((Term(match_expressions=(Expression("zone", "In", ("a",)),))
     "found, name, nodes",
     {
         "a claim that does not exist": (None, "", None),
-        "a class for all nodes": (Claim(storage_class="cbs"), "", None),
+        "a class for all nodes": (to_come(), "", None),
         "a volume for all nodes": (Claim("pv-1", PersistentVolume(spec={"nfs": {}})), "", None),
         "by the node affinity of its volume": (
             bound(nfs={}, nodeAffinity={"required": HERE}),
@@ -305,7 +305,7 @@ IN_A = NodeSelector((Term(match_expressions=(Expression("zone", "In", ("a",)),))
             NodeSelector((Term((Expression("topology.kubernetes.io/zone", "In", ("a", "b")),)),)),
         ),
         "by the topologies of the storage class": (
-            Claim(storage_class="cbs", topologies=(TopologyTerm((TopologyRequirement("zone", ("a",)),)),)),
+            to_come(allowed_topologies=(TopologyTerm((TopologyRequirement("zone", ("a",)),)),)),
             "storage class cbs of claim data-web-0",
             IN_A,
         ),

@@ -16,7 +16,7 @@ from controllers.elasticity.pods import Pod, PodSpec
 from controllers.elasticity.rules import Claim, are_settled, needs, reach, violations
 from kube.client import Client, Resource
 from kube.errors import KubeError
-from kube.types import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kube.types import ObjectMeta, PersistentVolume, PersistentVolumeClaim, StorageClass
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
@@ -101,15 +101,12 @@ def gather(wanted: Mapping[str, str], namespace: str, client: Client) -> dict[st
     return {name: claim for name, claim in found.items() if claim}
 
 
-def _look_up(name: str, of_pod: str, namespace: str, client: Client) -> Claim | None:
-    claim = client.find(CLAIMS, name, namespace, type=PersistentVolumeClaim)
+def _look_up(claim_name: str, of_pod: str, namespace: str, client: Client) -> Claim | None:
+    claim = client.find(CLAIMS, claim_name, namespace, type=PersistentVolumeClaim)
     if claim and (volume := claim.spec.volume_name):
         return Claim(bound_to=volume, volume=client.find(VOLUMES, volume, type=PersistentVolume))
-    storage_class = claim.spec.storage_class_name if claim else of_pod
-    if not storage_class:
+    name = claim.spec.storage_class_name if claim else of_pod
+    if not name:
         return Claim() if claim else None
-    found = client.find(CLASSES, storage_class, type=StorageClass)
-    if found is None:
-        return Claim(storage_class=storage_class)
-    waits = found.volume_binding_mode == "WaitForFirstConsumer"
-    return Claim("", None, storage_class, found.provisioner, waits, found.allowed_topologies)
+    found = client.find(CLASSES, name, type=StorageClass)
+    return Claim(storage_class=found or StorageClass(ObjectMeta(name=name)))

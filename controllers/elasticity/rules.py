@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 from api.elasticity import is_daemon_pod
 from controllers.elasticity.filters import Reach, Request
 from kube.selectors import Expression, NodeSelector, Term
-from kube.types import ObjectMeta, PersistentVolume, TopologyTerm
+from kube.types import ObjectMeta, PersistentVolume, StorageClass, Value
 
 KINDS = ("nfs", "cephfs", "hostPath", "qcloudCbs")
 """The original's list; qcloudCbs is the field of TKE's own distribution for a CBS disk."""
@@ -50,18 +49,15 @@ NO_KIND = {
 """The fields of a volume, in a pod or by itself, that do not say what kind it is."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What was found out about a claim: the volume that it is bound to, else who is going to make one."""
+class Claim(Value, frozen=True):
+    """What was found out about a claim: the volume that it is bound to, else which class is going to make one.
+
+    A class that does not exist has its name alone.
+    """
 
     bound_to: str = ""
     volume: PersistentVolume | None = None
-    storage_class: str = ""
-    provisioner: str = ""
-    waits_for_consumer: bool = False
-    """Whether the volume is made for the node of the pod."""
-    topologies: tuple[TopologyTerm, ...] = ()
-    """Where the storage class makes volumes, when it says so."""
+    storage_class: StorageClass = StorageClass()
 
 
 def needs(pod: Request) -> dict[str, str]:
@@ -97,12 +93,12 @@ def _reach(name: str, claim: Claim) -> Iterator[Reach]:
                 yield Reach(
                     volume, _any_of([Expression(name, "In", tuple(value.split("__")))] for name in names)
                 )
-    elif claim.topologies:
+    elif topologies := claim.storage_class.allowed_topologies:
         terms = [
             [Expression(each.key, "In", each.values) for each in term.match_label_expressions]
-            for term in claim.topologies
+            for term in topologies
         ]
-        yield Reach(f"storage class {claim.storage_class} of claim {name}", _any_of(terms))
+        yield Reach(f"storage class {claim.storage_class.metadata.name} of claim {name}", _any_of(terms))
 
 
 def _any_of(terms: Iterable[Iterable[Expression]]) -> NodeSelector:
@@ -137,18 +133,20 @@ def _claim_refusal(name: str, claim: Claim | None) -> str | None:
         return f"is of claim {name}, bound to {claim.bound_to}, which does not exist"
     if _is_made_there(claim):
         return None
-    if claim.provisioner in PROVISIONERS:
+    provisioner, storage_class = claim.storage_class.provisioner, claim.storage_class.metadata.name
+    if provisioner in PROVISIONERS:
         return (
-            f"is of claim {name}, which is not bound yet: storage class {claim.storage_class} makes the disk"
+            f"is of claim {name}, which is not bound yet: storage class {storage_class} makes the disk"
             " on any node; let it wait (volumeBindingMode: WaitForFirstConsumer)"
         )
-    by = f"{claim.provisioner or 'an unknown provisioner'} (storage class {claim.storage_class or 'none'})"
+    by = f"{provisioner or 'an unknown provisioner'} (storage class {storage_class or 'none'})"
     return f"is of claim {name}, to be made by {by}: {LIMIT}; bind it first if it becomes one of these"
 
 
 def _is_made_there(claim: Claim) -> bool:
     """Whether a disk will be made where the pod is."""
-    return claim.provisioner in PROVISIONERS and claim.waits_for_consumer
+    by = claim.storage_class
+    return by.provisioner in PROVISIONERS and by.volume_binding_mode == "WaitForFirstConsumer"
 
 
 def _refusal(volume: Mapping[str, Any]) -> str | None:
