@@ -145,8 +145,7 @@ def tier_of(node: Node) -> int:
 
 def tier_tolerations(first: int | None, tiers: Sequence[int]) -> list[Raw]:
     """Of the taints that do not set off the *first* tier with room, so that this one outweighs topology spread."""
-    is_needed = len(tiers) > 2 or [first] != [*tiers[:1]]
-    keys = [f"{AFTER}{tier}" for tier in tiers[:-1] if tier != first] if first and is_needed else ()
+    keys = [f"{AFTER}{tier}" for tier in tiers[:-1] if tier != first] if first else ()
     return [{"key": key, "operator": "Exists", "effect": AVOIDED} for key in keys]
 
 
