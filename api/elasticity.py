@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kube.selectors import is_tolerated, kept_off_super_nodes, requiring
+from kube.selectors import is_tolerated, kept_off_super_nodes
 from kube.types import ObjectMeta, Taint, Toleration
 from settings import ElasticitySettings
 
@@ -174,8 +174,3 @@ def affinity_to_set(spec: Raw, tolerations: Iterable[Toleration]) -> dict[str, A
     affinity: dict[str, Any] = kept_off_super_nodes(spec)["affinity"]
     needs_it = tolerates_super_nodes(tolerations) and affinity != spec.get("affinity")
     return affinity if needs_it else None
-
-
-def avoiding(spec: Raw, node: str) -> dict[str, Any]:
-    """*spec* of a pod, raw, so that it does not run on that *node*."""
-    return requiring(spec, {"key": "metadata.name", "operator": "NotIn", "values": [node]}, "matchFields")

@@ -20,7 +20,6 @@ from api.elasticity import (
     SUPER,
     SUPER_COST,
     TAINT,
-    avoiding,
 )
 from controllers.elasticity.nodes import NO_OTHERS, ONLY_GPUS, Gpus, preferring, tolerating, with_gpus
 from controllers.elasticity.pods import Pod, spec_of
@@ -84,7 +83,7 @@ def to_super_node(
     """*tiers* of super nodes that there are, the preferred one first; to none of those *avoided*."""
     held, spec = spec_of(pod), preferring(as_sent(pod, gpus), tiers)
     for node in sorted(avoided):
-        spec = avoiding(spec, node)
+        spec = requiring(spec, {"key": "metadata.name", "operator": "NotIn", "values": [node]}, "matchFields")
     cost = cost_given(pod) if in_order else {}
     return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, _ungated(held) | _changed(held, spec))
 
