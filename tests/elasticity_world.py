@@ -18,7 +18,7 @@ from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
 from controllers.elasticity.filters import Reach
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.pods import Pod, PodIndex, decode
-from controllers.elasticity.room import Places, Quota, SuperNodes
+from controllers.elasticity.room import SuperNodes
 from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload
 from controllers.elasticity.sources import ElasticityInformers, NodeCache, PodCache, Sources
 from controllers.workqueue import _reconcile
@@ -437,8 +437,7 @@ def account(nodes: Nodes, pods: PodIndex, *volumes: Reach) -> SuperNodes:
     """Of a decision on pods with *volumes*, which is about nothing but the nodes."""
     eligible: Any = Eligible(*volumes)
     snapshot = Snapshot((), {}, ClusterState(nodes, SETTINGS, None, lambda _: None), NOW)
-    quota = Quota(Places(SETTINGS.max_super_pods, nodes.names), lambda *_: 0, NOW)
-    return SuperNodes(snapshot, pods, eligible, quota)
+    return SuperNodes(snapshot, pods, eligible, lambda *_: 0)
 
 
 def misfit(super_nodes: SuperNodes, pod: Pod, *, bound: bool = True) -> str:

@@ -63,14 +63,14 @@ def test_a_decision_that_places_no_pod_counts_none() -> None:
         read.append(place)
         return 0
 
-    bound, limited = pod(gated=False, spec={"nodeName": HOME}), MaxSuperPods(total=1)
-    settings, eligibility = ElasticitySettings(max_super_pods=limited), cast(Any, None)
+    bound, eligibility = pod(gated=False, spec={"nodeName": HOME}), cast(Any, None)
+    settings = ElasticitySettings(max_super_pods=MaxSuperPods(total=1))
     snapshot = Snapshot([bound], {}, ClusterState(fleet(), settings, None, lambda _: None), NOW)
-    quota = Quota(Places(limited, frozenset()), count, NOW)
-    plan(snapshot, SuperNodes(snapshot, PodIndex.of(()), eligibility, quota), Past())
+    super_nodes = SuperNodes(snapshot, PodIndex.of(()), eligibility, count)
+    plan(snapshot, super_nodes, Past())
     assert not read
 
-    assert quota.refusal(bound) is None
+    assert super_nodes.quota.refusal(bound) is None
     assert read == [TOTAL]
 
 

@@ -25,7 +25,7 @@ from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Kind
 from controllers.elasticity.planner import Past, Plan, plan
 from controllers.elasticity.pods import Pod, PodIndex, decode
-from controllers.elasticity.room import Places, Quota, SuperNodes, among
+from controllers.elasticity.room import SuperNodes, among
 from controllers.elasticity.snapshot import INDEX, ClusterState, Location, Workload, location_of, parse
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
 from controllers.elasticity.sources import REPLICA_SETS, WorkloadObject, WorkloadSpec
@@ -269,13 +269,13 @@ def _planned(
 ) -> Plan:
     """By the leader's planner, once it knows the volumes of those that arrive."""
     known = [*pods, *arriving]
-    index, places = PodIndex.of(known), Places(cluster.settings.max_super_pods, cluster.nodes.names)
+    index = PodIndex.of(known)
     key = next((pod.key for pod in arriving), "")
     at = 0.0
     eligibility = Eligibility(inventory.client, lambda: at)
     for _ in range(LOOKS):
         of_key = OfOneKey(index.of_key(key), {}, cluster, inventory.now())
-        super_nodes = SuperNodes(of_key, index, eligibility, Quota(places, among(known), of_key.now))
+        super_nodes = SuperNodes(of_key, index, eligibility, among(known))
         made = plan(of_key, super_nodes, Past())
         if not super_nodes.to_look_up:
             break

@@ -21,7 +21,7 @@ from controllers.elasticity.planner import STANDSTILL, Past, plan, stands_still
 from controllers.elasticity.pods import KEPT, Observed, Pod, born, keep_only, oldest_first
 from controllers.elasticity.reporter import Reporter, clear
 from controllers.elasticity.return_home import reconciler as return_home
-from controllers.elasticity.room import Places, Quota, SuperNodes, counts, waits
+from controllers.elasticity.room import SuperNodes, counts, waits
 from controllers.elasticity.snapshot import Snapshot, is_unstarted, location_of
 from controllers.elasticity.sources import ElasticityInformers, Sources, informed
 from controllers.elasticity.super_nodes import SuperNodeReconciler
@@ -153,8 +153,7 @@ class Elasticity:
         with self._deciding:  # one at a time: the next one finds assumed what this one decides
             self._writer.short.setdefault(key, LAST)  # before it reads, so that it misses no room given back
             assumed = self._writer.assumed.copy()
-            now = self._clock.now()
-            snapshot = self._sources.snapshot(key, assumed, now)
+            snapshot = self._sources.snapshot(key, assumed, self._clock.now())
             waiting = _uids(*(pod for pod in snapshot.pods if not (pod.node_name or pod.held)))
             snapshot = replace(snapshot, ages=self._new.ages(waiting))
             if snapshot.cluster.settings.home_failover.enabled:
@@ -162,9 +161,7 @@ class Elasticity:
             going = [action for action in assumed.values() if action.kind in TO_SUPER_NODES]
             outages = self._outages(snapshot.cluster.nodes.super)
             pods = self._sources.pods
-            places = Places(snapshot.cluster.settings.max_super_pods, snapshot.cluster.nodes.names)
-            quota = Quota(places, pods.count, now, [action.pod for action in going])
-            super_nodes = SuperNodes(snapshot, pods, self._eligibility, quota, going, outages)
+            super_nodes = SuperNodes(snapshot, pods, self._eligibility, pods.count, going, outages)
             unstarted, writer, leaving = self._unstarted, self._writer, self._leaving.age
             is_stalled = self._is_stalled(key, snapshot)
             past = Past(is_stalled, writer.rests, writer.denied, unstarted.waited, unstarted.verdict, leaving)

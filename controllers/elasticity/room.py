@@ -159,7 +159,8 @@ NO_OUTAGES: Mapping[str, float] = {}
 class SuperNodes:
     """The account of the decision on *snapshot*; *bound* to super nodes is a pod that may run nowhere else.
 
-    *pods* are all that are known; *assumed* are actions that may bring more to super nodes, read before them.
+    *pods* are all that are known, and *count* counts them; *assumed* are actions that may bring more to super nodes,
+    read before them.
     *outages* says by node for how many seconds it has been in a state that passes; *to_look_up* are pods whose volumes
     must be read first.
     """
@@ -169,14 +170,15 @@ class SuperNodes:
         snapshot: Snapshot,
         pods: PodIndex,
         eligibility: Eligibility,
-        quota: Quota,
+        count: Count,
         assumed: Sequence[Action] = (),
         outages: Mapping[str, float] = NO_OUTAGES,
     ) -> None:
         self._nodes, self._settings = snapshot.cluster.nodes, snapshot.cluster.settings
         self._pods, self._eligibility, self._assumed, self._outages = pods, eligibility, assumed, outages
         self._avoided = snapshot.avoided
-        self.quota = quota
+        places = Places(self._settings.max_super_pods, self._nodes.names)
+        self.quota = Quota(places, count, snapshot.now, [action.pod for action in assumed])
         self.to_look_up: list[Pod] = []
         self._added: list[tuple[Pod, bool]] = []
         self._asked: dict[bytes, bool] = {}
