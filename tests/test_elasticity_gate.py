@@ -53,7 +53,7 @@ def request(pod: dict[str, Any], **fields: str) -> Request:
 
 def gate(**settings: Any) -> PlacementWebhook:
     parsed = ElasticitySettings.model_validate({"enabled": True, **settings})
-    return PlacementWebhook(lambda: parsed)
+    return PlacementWebhook(lambda: parsed, lambda _: 0.0)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

@@ -48,11 +48,7 @@ class PlacementWebhook:
 
     name, path = NAME, PATH
 
-    def __init__(
-        self,
-        settings: Callable[[], ElasticitySettings],
-        absence: Callable[[float], float] = lambda deadline: 0.0,  # noqa: ARG005 - there always is one
-    ) -> None:
+    def __init__(self, settings: Callable[[], ElasticitySettings], absence: Callable[[float], float]) -> None:
         self._settings, self._absence = settings, absence
 
     def fails_open(self) -> bool:
