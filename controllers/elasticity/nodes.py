@@ -92,7 +92,6 @@ class Nodes:
     """
 
     names: frozenset[str] = frozenset()
-    any_ready: bool = False
     super: tuple[WatchedNode, ...] = ()
     local: tuple[WatchedNode, ...] = ()
 
@@ -103,7 +102,7 @@ def sorted_out(nodes: Iterable[WatchedNode]) -> Nodes:
     ours = (node for node in nodes if node.metadata.labels.get(MANAGED_BY) == MANAGER)
     names = frozenset(node.metadata.name for node in (*those, *ours))
     local = tuple(node for node in nodes if not is_super(node))
-    return Nodes(names, any(node.ready for node in those), those, local)
+    return Nodes(names, those, local)
 
 
 def matters(old: WatchedNode | None, new: WatchedNode | None) -> bool:

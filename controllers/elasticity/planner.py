@@ -218,12 +218,7 @@ class _Planner:
             return Placement(Kind.LOCAL, why, event, pin=policy.pin)
         if not policy.allowed:
             return Placement(Kind.LOCAL, f"{said}: must stay local")
-        if self._settings.home_failover.enabled and (
-            "" in self._snapshot.avoided or not self._nodes.any_ready
-        ):
-            barred = (
-                "super nodes did not take pods like it" if self._nodes.any_ready else "no super node is ready"
-            )
+        if self._settings.home_failover.enabled and (barred := self._why_barred()):
             return Placement(Kind.LOCAL, f"{said}, {barred}: stays local", "AllowedHomeAgain")
         found = self._super_nodes.objections(pod, bound=True)
         if found is None or found.rules or not found.misfit:
@@ -232,6 +227,11 @@ class _Planner:
             waits = f"{said}: waits for {PATIENCE:g} s at most, {found.misfit}"
             return Placement(Kind.WAIT, waits, pause=SOON)
         return Placement(Kind.LOCAL, f"{said}: stays local, {found.misfit}", "NoMatchingSuperNode")
+
+    def _why_barred(self) -> str | None:
+        if not any(node.ready for node in self._nodes.super):
+            return "no super node is ready"
+        return "super nodes did not take pods like it" if "" in self._snapshot.avoided else None
 
     def _on_request(self, pod: Pod, policy: Policy) -> Placement:
         """A pod for which no other node would do is none of the first N: it could run nowhere."""
