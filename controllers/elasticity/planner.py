@@ -221,7 +221,7 @@ class _Planner:
         if self._settings.home_failover.enabled and (barred := self._why_barred()):
             return Placement(Kind.LOCAL, f"{said}, {barred}: stays local", "AllowedHomeAgain")
         found = self._super_nodes.objections(pod, bound=True)
-        if found is None or found.rules or not found.misfit:
+        if found is None or not found.misfit:
             return self._sent(pod, said, found)
         if found.outage is not None and min(found.outage, self._snapshot.age(pod)) < PATIENCE:
             waits = f"{said}: waits for {PATIENCE:g} s at most, {found.misfit}"
@@ -241,7 +241,7 @@ class _Planner:
         found = self._super_nodes.objections(pod, bound=True)
         # One that tolerates them goes there, past all caps, as soon as they fit.
         is_capped = pod.tolerates and self._super_nodes.quota.refusal(pod)
-        if found is None or found.rules or not found.misfit or is_capped:
+        if found is None or not found.misfit or is_capped:
             return self._sent(pod, said, found)
         kind = Kind.ANY if pod.tolerates else Kind.LOCAL
         return Placement(kind, f"{said}: left to the scheduler, {found.misfit}", "NoMatchingSuperNode")

@@ -143,7 +143,7 @@ class Quota:
 
 @dataclass(frozen=True)
 class Objections:
-    """All that keeps a pod off super nodes: limits that it breaks, and that none of them takes it now."""
+    """What keeps a pod off super nodes: limits that it breaks, else that none of them takes it now."""
 
     rules: tuple[str, ...] = ()
     misfit: str | None = None
