@@ -211,7 +211,7 @@ class SuperNodeReconciler:
         self._client, self._recorder = context.client, context.recorder
         self._nodes, self._settings, self._now, self._avoided = nodes, settings, clock.now, avoided
         self._closed = Observed(clock.monotonic)
-        self._reported: set[tuple[str, str]] = set()
+        self._reported: set[str] = set()  # by uid
 
     def reconcile(self) -> None:
         """One action that fails stops no other, and is tried again next time. LeadershipLost."""
@@ -237,18 +237,17 @@ class SuperNodeReconciler:
         """The node that an Event is about; None without one."""
         if action.node is None:
             return self._client.create(NODES, action.body, type=Node)
-        seen, version = action.node.metadata, action.node.metadata.guard
+        at = action.node.metadata
         if action.verb == "change":
-            patch = {**action.body, "metadata": {**action.body.get("metadata", {}), **version}}
+            patch = {**action.body, "metadata": {**action.body.get("metadata", {}), **at.guard}}
             return self._client.patch(NODES, action.name, patch, type=Node)
         if action.verb == "remove":
             if self._is_occupied(action.name):
                 return None
-            self._client.delete(NODES, action.name, preconditions=version)
-        elif (said := (seen.uid, action.message)) in self._reported:
+            self._client.delete(NODES, action.name, preconditions=at.guard)
+        elif at.uid in self._reported:
             return None
-        else:
-            self._reported.add(said)
+        self._reported.add(at.uid)
         return action.node
 
     def _is_occupied(self, name: str) -> bool:
