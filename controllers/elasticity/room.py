@@ -41,7 +41,6 @@ from settings.elasticity import Budget, MaxSuperPods
 TOTAL = ""
 SETTING = "maxSuperPods."
 """How what is reached is called: in the reason of each pod that waits for it."""
-NONE_THERE = "there is no super node"
 STARTED = "has recently started pods like it"
 
 
@@ -195,9 +194,8 @@ class SuperNodes:
         if misfit := self._misfit(request):
             names = (node.metadata.name for node in self._nodes.super if is_passing(request, node))
             outage = min((self._outages.get(name, 0.0) for name in names), default=None)
-            asked_for = any(is_asked_for(request, node) for node in self._nodes.super)
-            for_others = misfit != NONE_THERE and not asked_for
-            return Objections(misfit=misfit, outage=outage, for_others=for_others)
+            for_others = all(not is_asked_for(request, node) for node in self._nodes.super)
+            return Objections(misfit=misfit, outage=outage, for_others=for_others and bool(self._nodes.super))
         if gpus:
             # A super node that is not for GPUs, and would take it.
             lasting = (node_selector, node_affinity, volumes, resources)
@@ -256,7 +254,7 @@ class SuperNodes:
     def _misfit(self, request: Request) -> str | None:
         """Why no super node takes the pod."""
         if not self._nodes.super:
-            return NONE_THERE
+            return "there is no super node"
         missed = {node.metadata.name: self._misses(request, node) for node in self._nodes.super}
         suitable = [node for node in self._nodes.super if not missed[node.metadata.name]]
         # For most pods others do not matter, and are not looked at.
