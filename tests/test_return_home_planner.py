@@ -215,7 +215,7 @@ def test_a_local_node_where_anti_affinity_repels_the_pod_has_no_room_for_it() ->
     there = raw("web-1", HOME)
     there["metadata"]["labels"]["app"] = "web"
     nodes = [node(name, allocatable={"cpu": "9", "pods": "9"}) for name in (HOME, "home-2")]
-    request = Request(TWO[0], msgspec.convert({**SPEC, "affinity": apart}, PodSpec))
+    request = request_of(decode_for_return(raw_of({**raw("web-2", ""), "spec": {**SPEC, "affinity": apart}})))
 
     pods = PodIndex.of([decode_for_return(raw_of(there))])
     rooms = [LocalRoom(sorted_out(nodes[:count]), pods) for count in (1, 2)]

@@ -129,8 +129,8 @@ def is_asked_for(request: Request, node: WatchedNode) -> bool:
 
 def looks_at_others(request: Request) -> bool:
     """Whether it matters to the pod itself which others there are."""
-    asks = request.spec
-    return bool(asks.host_ports or asks.repels or asks.attracts or asks.spread)
+    pod, asks = request.pod, request.spec
+    return bool(pod.host_ports or pod.repels or asks.attracts or asks.spread)
 
 
 class Topology:
@@ -171,7 +171,7 @@ class Topology:
                 yield f"keeps maxSkew {constraint.max_skew} (by {constraint.topology_key})"
 
     def _ports(self, request: Request, node: WatchedNode) -> Iterator[str]:
-        if not (wanted := request.spec.host_ports):
+        if not (wanted := request.pod.host_ports):
             return
         name = node.metadata.name
         there = (*self._pods.on_node(name), *(pod for pod, at in self._added if at == name))
@@ -191,7 +191,7 @@ class Topology:
             yield _apart(key)
 
     def _repels(self, request: Request, node: WatchedNode) -> Iterator[str]:
-        for term in request.spec.repels:
+        for term in request.pod.repels:
             counts = self._count((_match(term, request.pod, unknown=None),))
             if self._in_domain(counts, term.topology_key, node):
                 yield _apart(term.topology_key)

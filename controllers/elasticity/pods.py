@@ -169,10 +169,6 @@ class PodSpec(Value, frozen=True):
         return self.affinity.pod_affinity.required
 
     @property
-    def repels(self) -> tuple[PodAffinityTerm, ...]:
-        return self.affinity.pod_anti_affinity.required
-
-    @property
     def spread(self) -> list[SpreadConstraint]:
         """Those that keep a pod from being scheduled."""
         constraints = self.topology_spread_constraints
@@ -201,22 +197,18 @@ class PodSpec(Value, frozen=True):
         return _sum(_max(together, most) | whole, _amounts(self.overhead))
 
     @property
-    def host_ports(self) -> tuple[HostPort, ...]:
-        return host_ports(self.containers, self.init_containers)
-
-    @property
     def named_containers(self) -> Iterator[tuple[str, Container]]:
         """Each under the name that messages give it."""
         yield from ((f"initContainer {container.name}", container) for container in self.init_containers)
         yield from ((f"container {container.name}", container) for container in self.containers)
 
 
-def host_ports(containers: Iterable[Ports], init_containers: Iterable[Ports]) -> tuple[HostPort, ...]:
+def host_ports(spec: RawSpec) -> tuple[HostPort, ...]:
     """Without those of init containers that end: all but sidecars."""
-    lasting = chain(containers, (container for container in init_containers if container.is_sidecar))
+    sidecars = (container for container in spec.init_containers if container.is_sidecar)
     return tuple(
         (port.protocol, port.host_ip, port.host_port)
-        for container in lasting
+        for container in (*spec.containers, *sidecars)
         for port in container.ports
         if port.host_port
     )
@@ -420,8 +412,7 @@ def _pod(raw: RawPod) -> Pod:
     spec = _RAW_SPEC.decode(raw.spec)
     finished = raw.status.phase in ("Succeeded", "Failed")
     repels = repelled_by(bytes(spec.affinity))
-    ports = host_ports(spec.containers, spec.init_containers)
-    key, daemon = _key(raw.metadata), is_daemon_pod(raw.metadata)
+    ports, key, daemon = host_ports(spec), _key(raw.metadata), is_daemon_pod(raw.metadata)
     completes = spec.restart_policy in ("OnFailure", "Never")
     if not spec.node_name and not finished:
         unbound = _unbound(raw, spec)
