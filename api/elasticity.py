@@ -97,6 +97,11 @@ def ignores_rules(metadata: ObjectMeta) -> bool:
     return metadata.annotations.get(IGNORE_RULES) == "true"
 
 
+def is_sent(metadata: ObjectMeta) -> bool:
+    """Whether the pod was placed on super nodes, or allowed there."""
+    return metadata.annotations.get(PLACEMENT) == SUPER or BURST in metadata.annotations
+
+
 def never_returns(metadata: ObjectMeta) -> str | None:
     """Why a pod on a super node never returns, whatever room there is."""
     annotations, owner = metadata.annotations, metadata.controller

@@ -10,7 +10,7 @@ from datetime import datetime
 import click
 import msgspec
 
-from api.elasticity import BURST, PATH, PLACEMENT, SUPER, SWITCH
+from api.elasticity import PATH, SWITCH, is_sent
 from cli.errors import Failure
 from cli.explain.kinds import snapshot_of
 from cli.explain.prediction import Snapshot, creation_of, predict
@@ -159,11 +159,9 @@ def placed_by_elasticity(subject: Subject, _: Namespace, settings: Settings) -> 
     """Why a pod like it would be placed, for a change of values."""
     if not settings.elasticity.enabled:
         return ""
-    annotations, affinity = subject.metadata.annotations, subject.spec.affinity
     pod = NewPod(subject.metadata, NewSpec(tolerations=subject.spec.tolerations))
     # A toleration that the leader gave is none of the template's.
-    is_sent = BURST in annotations or annotations.get(PLACEMENT) == SUPER
-    reaches = not is_sent and reaches_super_nodes(pod, {"affinity": affinity})
+    reaches = not is_sent(pod.metadata) and reaches_super_nodes(pod, {"affinity": subject.spec.affinity})
     why, _warnings = gate_reason(pod, subject.metadata.namespace, settings.elasticity, reaches=reaches)
     return f"one like it is placed by elasticity: {why}" if why else ""
 

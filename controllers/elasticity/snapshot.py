@@ -11,7 +11,6 @@ from datetime import datetime
 from enum import StrEnum
 
 from api.elasticity import (
-    BURST,
     LOCAL_REPLICAS,
     MODE,
     PIN,
@@ -19,6 +18,7 @@ from api.elasticity import (
     SUPER,
     SWITCH,
     Share,
+    is_sent,
     local_replicas,
 )
 from controllers.elasticity.nodes import Nodes
@@ -62,10 +62,6 @@ def location_of(pod: Pod, super_nodes: frozenset[str]) -> Location:
 
 def is_unstarted(pod: Pod, super_nodes: Container[str]) -> bool:
     return pod.active and pod.unstarted and pod.node_name in super_nodes
-
-
-def is_sent(pod: Pod) -> bool:
-    return pod.placed == SUPER or BURST in pod.metadata.annotations
 
 
 def ordinal_of(pod: Pod) -> int | None:
@@ -154,7 +150,7 @@ class Snapshot:
     def unstarted(self) -> list[Pod]:
         """Those that we have sent to a super node, or allowed there, and that it has not started yet."""
         names = self.cluster.nodes.names
-        return self._idle(pod for pod in self.pods if is_unstarted(pod, names) and is_sent(pod))
+        return self._idle(pod for pod in self.pods if is_unstarted(pod, names) and is_sent(pod.metadata))
 
     @property
     def is_overtaken(self) -> bool:

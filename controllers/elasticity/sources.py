@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 import structlog
 
-from api.elasticity import SWITCH
+from api.elasticity import SWITCH, is_sent
 from controllers.elasticity.nodes import Nodes, WatchedNode, differ, sorted_out
 from controllers.elasticity.patches import Action, Kind, Patch
 from controllers.elasticity.pods import Pod, PodIndex, decode, decode_for_return, facets
-from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload, is_sent, parse
+from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload, parse
 from controllers.manager import Context
 from kube.client import Client
 from kube.errors import NotFound
@@ -100,7 +100,7 @@ class NodeCache:
         self._informer = informer
         self._changes = 0
         # A super node may be gone before this leader could see it, and come back with its pods.
-        names = frozenset(pod.node_name for pod in pods if pod.node_name and is_sent(pod))
+        names = frozenset(pod.node_name for pod in pods if pod.node_name and is_sent(pod.metadata))
         self._sorted = 0, Nodes(names)
         informer.on_change(self._note)
 
