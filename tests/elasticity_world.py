@@ -30,6 +30,7 @@ from kube.leader_election import LeadershipLost
 from kube.resources import PODS
 from kube.types import INSTANCE_TYPE, SUPER_NODE, ConfigMap
 from settings import ElasticitySettings
+from settings.elasticity import MaxSuperPods
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
 
@@ -321,6 +322,12 @@ class World:
             names.append(f"{key}-{self._born}")
         return names
 
+    def replace(self, name: str, **parts: Any) -> None:
+        """By a pod of another revision of its StatefulSet."""
+        raw = raw_pod(name, kind="StatefulSet", revision="2", **parts)
+        self.cluster.remove(name)
+        self.cluster.put({**raw, "metadata": {**raw["metadata"], "uid": "another"}})
+
     def pass_by(self, seconds: float) -> None:
         """The leader takes a turn every five *seconds*."""
         self.leader.settle(round(seconds / 5.0))
@@ -406,6 +413,11 @@ def super_node(name: str = AWAY, labels: Mapping[str, str] | None = None, **spec
     own = {INSTANCE_TYPE: SUPER_NODE, "topology.kubernetes.io/zone": "ap-guangzhou-3"}
     taints = [{"key": TAINT.key, "effect": TAINT.effect}, *spec.pop("taints", ())]
     return node(name, {**own, **(labels or {})}, taints=taints, **spec)
+
+
+def cap_of(total: int) -> ElasticitySettings:
+    """With so many pods on super nodes at most."""
+    return ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=total))
 
 
 def with_subnets(**each: Sequence[object]) -> ElasticitySettings:

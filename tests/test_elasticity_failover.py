@@ -17,9 +17,9 @@ from kube.resources import EVENTS
 from kube.selectors import selects
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from settings import ElasticitySettings
-from settings.elasticity import HomeFailover, MaxSuperPods
+from settings.elasticity import HomeFailover
 from tests import cli
-from tests.elasticity_world import AWAY, HOME, World, fleet, node, raw_of, raw_pod, super_node
+from tests.elasticity_world import AWAY, HOME, World, cap_of, fleet, node, raw_of, raw_pod, super_node
 from tests.factories import NOW
 from tests.tables import table
 
@@ -27,7 +27,7 @@ from tests.tables import table
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 OUT = sorted_out([node(HOME), super_node(taints=[NOT_READY])])
-ONE_AWAY = ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1))
+ONE_AWAY = cap_of(1)
 WAITS = "waits for 60 s at most, no super node is without taint node.kubernetes.io/not-ready:NoSchedule"
 
 
@@ -180,9 +180,7 @@ def test_a_pod_of_another_revision_that_takes_the_name_of_one_that_is_given_up_i
     world, name = stranded(kind="StatefulSet")
     world.clock.advance(300.0)
     world.leader.decide()
-    world.cluster.remove(name)
-    successor = raw_pod(name, kind="StatefulSet", revision="2", n="0")
-    world.cluster.put({**successor, "metadata": {**successor["metadata"], "uid": "another"}})
+    world.replace(name, n="0")
     world.leader.let_go()
     world.pass_by(30.0)
 

@@ -12,9 +12,8 @@ from controllers.elasticity.room import TOTAL, Places, Quota, SuperNodes, counts
 from controllers.elasticity.snapshot import ClusterState, Location, Snapshot, location_of, ordinal_of
 from controllers.elasticity.sources import PodCache
 from kube.types import key_of
-from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, STUCK, Feed, fleet, raw_of, raw_pod
+from tests.elasticity_world import AWAY, HOME, STUCK, Feed, cap_of, fleet, raw_of, raw_pod
 from tests.factories import NOW
 from tests.tables import table
 
@@ -64,8 +63,7 @@ def test_a_decision_that_places_no_pod_counts_none() -> None:
         return 0
 
     bound, eligibility = pod(gated=False, spec={"nodeName": HOME}), cast(Any, None)
-    settings = ElasticitySettings(max_super_pods=MaxSuperPods(total=1))
-    snapshot = Snapshot([bound], {}, ClusterState(fleet(), settings, None, lambda _: None), NOW)
+    snapshot = Snapshot([bound], {}, ClusterState(fleet(), cap_of(1), None, lambda _: None), NOW)
     super_nodes = SuperNodes(snapshot, PodIndex.of(()), eligibility, count)
     plan(snapshot, super_nodes, Past())
     assert not read

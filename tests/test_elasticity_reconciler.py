@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import pytest
 
 from api.elasticity import GATE, MODE, PIN, PLACEMENT, REASON
-from controllers.elasticity.nodes import MANAGED_BY, MANAGER
+from controllers.elasticity.nodes import MANAGED_BY, MANAGER, sorted_out
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.reporter import GATE_SECONDS, OLDEST_GATE, PODS_BY_STATE
 from controllers.elasticity.room import counts
+from controllers.elasticity.snapshot import Workload
 from controllers.elasticity.takeover import LONGEST
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import Conflict, Forbidden, KubeError, Unreachable
@@ -21,7 +22,7 @@ from kube.selectors import REQUIRED
 from kube.types import INSTANCE_TYPE
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, Killed, World, fleet, node, raw_pod, sorted_out, super_node
+from tests.elasticity_world import AWAY, HOME, Killed, World, cap_of, fleet, node, super_node
 from tests.tables import table
 
 
@@ -108,48 +109,31 @@ def test_a_pod_that_is_gone_is_not_written_to_again_until_the_watch_says_so() ->
     assert len(calls) == 1
 
 
+def let_go(world: World, name: str) -> None:
+    """By its owner."""
+    world.cluster.edit(name, {"metadata": {"ownerReferences": []}})
+
+
+@table(
+    "kind, meanwhile",
+    {
+        "its owner lets it go": ("ReplicaSet", let_go),
+        "one of another revision takes its name": ("StatefulSet", World.replace),
+    },
+)
 @pytest.mark.parametrize("taking_over", [False, True])
-def test_a_pod_that_its_owner_lets_go_while_it_is_written_to_is_placed(taking_over: bool) -> None:
-    world = World()
-    (name,) = world.create(1)
-    left = [{"metadata": {"ownerReferences": []}}]
-
-    def let_go() -> None:
-        if left:
-            world.cluster.edit(name, left.pop())
-
-    if taking_over:
-        world.take_over(let_go)
-    else:
-        world.leader.decide()
-        let_go()
-        world.leader.let_go()
-    world.leader.settle()
-
-    assert world.placements() == {"local": 1}
-
-
-@pytest.mark.parametrize("taking_over", [False, True])
-def test_a_pod_of_another_revision_that_takes_the_name_of_one_that_is_written_to_is_placed(
-    taking_over: bool,
+def test_a_pod_that_changes_its_key_while_it_is_written_to_is_placed(
+    kind: str, meanwhile: Callable[[World, str], None], taking_over: bool
 ) -> None:
     world = World()
-    (name,) = world.create(1, kind="StatefulSet")
-    raw = raw_pod(name, kind="StatefulSet", revision="2")
-    left = [{**raw, "metadata": {**raw["metadata"], "uid": "another"}}]
-
-    def replaced() -> None:
-        if left:
-            world.cluster.remove(name)
-            world.cluster.put(left.pop())
-
+    world.cluster.workloads["owner-web"] = Workload()
+    (name,) = world.create(1, kind=kind)
+    left = [meanwhile]
     if taking_over:
-        world.take_over(replaced)
+        world.take_over(lambda: left.pop()(world, name) if left else None)
     else:
-        world.pass_by(5.0)
-        world.clock.advance(10.0)
         world.leader.decide()
-        replaced()
+        meanwhile(world, name)
         world.leader.let_go()
     world.leader.settle()
 
@@ -230,7 +214,7 @@ def test_how_long_pods_are_gated_is_told_by_the_clock_of_the_leader_alone(ahead:
 
 
 def test_a_pod_that_waited_for_a_limit_says_nothing_of_how_slow_placement_is() -> None:
-    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    world = World(settings=cap_of(1))
     first, _ = world.create(2, n="0")
     world.leader.settle()
     before = GATE_SECONDS._sum.get()
@@ -267,7 +251,7 @@ def test_what_is_over_a_budget_waits_and_says_so_until_there_is_room() -> None:
 
 
 def test_the_oldest_pod_goes_first_of_whichever_workload() -> None:
-    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    world = World(settings=cap_of(1))
     (placed,) = world.create(1, n="0")
     world.leader.settle(1)
     waiting = []
@@ -286,7 +270,7 @@ def test_what_waits_for_a_limit_costs_no_look_at_what_is_on_super_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """There may be thousands of each, and what waits is decided on again every few seconds."""
-    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=9)))
+    world = World(settings=cap_of(9))
     world.create(9, n="0")
     world.leader.settle(1)
     world.bind_all()
@@ -340,8 +324,7 @@ def test_the_upkeep_looks_once_at_all_pods_and_counts_those_that_are_local_by_an
 
 def test_the_oldest_pod_goes_first_when_a_limit_is_raised() -> None:
     """In whatever order the leader has listed them."""
-    one, two = (ElasticitySettings(max_super_pods=MaxSuperPods(total=total)) for total in (1, 2))
-    world = World(settings=one)
+    world = World(settings=cap_of(1))
     world.create(1, "a", n="0")
     world.leader.settle(1)
     world.clock.advance(1.0)
@@ -354,7 +337,7 @@ def test_the_oldest_pod_goes_first_when_a_limit_is_raised() -> None:
         world.leader.look()
     world.take_over()
     world.leader.settle(1)
-    world.leader.settings = two
+    world.leader.settings = cap_of(2)
     world.leader.turn()
     world.leader.look()
 
@@ -366,14 +349,22 @@ def test_the_oldest_pod_goes_first_when_a_limit_is_raised() -> None:
     ]
 
 
-def test_pods_count_on_a_super_node_that_was_gone_before_the_leader_came() -> None:
-    other = super_node("eklet-subnet-2")
-    world = World(nodes=fleet(other), settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+OTHER = super_node("eklet-subnet-2")
+
+
+def with_one_there() -> tuple[World, str]:
+    """The only pod that a cap allows is on one of two super nodes."""
+    world = World(nodes=fleet(OTHER), settings=cap_of(1))
     (placed,) = world.create(1, n="0")
     world.leader.settle(1)
     world.bind(placed, AWAY)
     world.leader.hear()
-    world.take_over(nodes=sorted_out([node(HOME), other]))
+    return world, placed
+
+
+def test_pods_count_on_a_super_node_that_was_gone_before_the_leader_came() -> None:
+    world, placed = with_one_there()
+    world.take_over(nodes=sorted_out([node(HOME), OTHER]))
     world.create(1, n="0")
     world.leader.settle(1)
 
@@ -393,13 +384,8 @@ def test_pods_count_on_a_super_node_that_was_gone_before_the_leader_came() -> No
 def test_pods_count_on_a_super_node_of_ours_of_which_someone_has_changed_the_type(
     labels: dict[str, str], placed: dict[str, int]
 ) -> None:
-    other = super_node("eklet-subnet-2")
-    world = World(nodes=fleet(other), settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
-    (first,) = world.create(1, n="0")
-    world.leader.settle(1)
-    world.bind(first, AWAY)
-    world.leader.hear()
-    world.leader.set_nodes(sorted_out([node(HOME), other, super_node(AWAY, {INSTANCE_TYPE: "S5", **labels})]))
+    world, _ = with_one_there()
+    world.leader.set_nodes(sorted_out([node(HOME), OTHER, super_node(AWAY, {INSTANCE_TYPE: "S5", **labels})]))
     world.create(1, n="0")
     world.leader.settle(1)
 
@@ -429,7 +415,7 @@ def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
 
 
 def test_room_that_a_refused_write_gives_back_is_taken_at_once() -> None:
-    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    world = World(settings=cap_of(1))
     first, second = *world.create(1, n="0"), *world.create(1, "other", n="0")
     world.leader.decide()
     world.leader.let_go(world.leader.queue.index(f"uid-{first}"), "forbidden")
@@ -471,7 +457,7 @@ QUEUED = {"schedulingGates": [{"name": GATE}, {"name": "kueue.x-k8s.io/admission
 
 
 def test_a_pod_that_others_hold_takes_no_place_and_is_placed_by_what_they_make_of_it() -> None:
-    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1)))
+    world = World(settings=cap_of(1))
     (queued,) = world.create(1, "queue", n="0", gated=False, spec=QUEUED)
     world.create(1, n="0")
     world.leader.settle()
@@ -489,7 +475,7 @@ def test_a_pod_that_others_hold_takes_no_place_and_is_placed_by_what_they_make_o
 
 def test_what_tolerates_super_nodes_and_asks_for_other_nodes_takes_no_place() -> None:
     """It could wait for these nodes indefinitely."""
-    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1)))
+    world = World(settings=cap_of(1))
     spec = {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"pool": "ci"}}
     (runner,) = world.create(1, "runner", n=None, spec=spec)
     world.leader.settle()
@@ -502,7 +488,7 @@ def test_what_tolerates_super_nodes_and_asks_for_other_nodes_takes_no_place() ->
 
 
 def test_a_pod_that_was_kept_off_by_a_full_cap_does_not_wait_for_it() -> None:
-    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1)))
+    world = World(settings=cap_of(1))
     world.create(1, n="0")
     world.leader.settle(1)
     (tolerant,) = world.create(1, "t", n=None, spec={"tolerations": [{"operator": "Exists"}]})
@@ -597,7 +583,7 @@ def test_nothing_is_decided_of_a_workload_of_which_a_pod_is_not_fenced() -> None
 
 
 def test_where_their_number_is_limited_nothing_is_decided_before_all_are_fenced() -> None:
-    world = deployments(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=5)))
+    world = deployments(settings=cap_of(5))
     take_over_for(world, 60)
     world.leader.may_lead = True
     world.leader.settle()
@@ -658,7 +644,7 @@ def test_a_pod_that_changes_while_it_is_fenced_is_fenced_as_it_is_then() -> None
 
 def test_a_pod_that_changes_all_the_time_holds_up_no_others() -> None:
     """Where the number on super nodes is limited, the pods of all namespaces wait for the last fence."""
-    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=5)))
+    world = World(settings=cap_of(5))
     (name,) = world.create(1)
 
     def change() -> None:
@@ -674,7 +660,7 @@ def test_a_pod_that_changes_all_the_time_holds_up_no_others() -> None:
 
 def test_no_pod_is_fenced_that_others_hold_back() -> None:
     """None was decided on, and a queue may hold thousands."""
-    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=5)))
+    world = World(settings=cap_of(5))
     (name,) = world.create(
         1, spec={"schedulingGates": [{"name": GATE}, {"name": "kueue.x-k8s.io/admission"}]}
     )

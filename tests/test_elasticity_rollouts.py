@@ -9,9 +9,7 @@ import pytest
 
 from controllers.elasticity.planner import STANDSTILL, stands_still
 from controllers.elasticity.pods import decode
-from settings import ElasticitySettings
-from settings.elasticity import MaxSuperPods
-from tests.elasticity_world import AWAY, World, raw_of, raw_pod
+from tests.elasticity_world import AWAY, World, cap_of, raw_of, raw_pod
 from tests.factories import NOW
 from tests.tables import table
 
@@ -65,7 +63,7 @@ def test_when_a_rollout_stands_still(
 
 
 def test_a_standstill_counts_from_when_it_was_seen_and_is_forgotten_when_something_moves() -> None:
-    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1)))
+    world = World(settings=cap_of(1))
     (old,) = world.create(1, "web-a", revision="a", n="0")
     world.leader.settle(1)
     world.bind_all()
@@ -88,8 +86,7 @@ def test_a_standstill_counts_from_when_it_was_seen_and_is_forgotten_when_somethi
 @pytest.mark.parametrize("ahead", [0.0, 300.0, -300.0])
 def test_a_pod_leaves_for_a_minute_beyond_its_grace_period_whatever_the_clock_says(ahead: float) -> None:
     """After that, a standstill begins, which takes another minute."""
-    settings = ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1))
-    world = World(settings=settings, ahead=ahead)
+    world = World(settings=cap_of(1), ahead=ahead)
     leaving, old = world.create(2, "web-a", revision="a", n="1")
     world.leader.settle(1)
     world.bind_all()

@@ -12,8 +12,8 @@ from controllers.elasticity.rules import CBS_DRIVER
 from controllers.elasticity.snapshot import Workload
 from kube.types import NodeStatus
 from settings import ElasticitySettings
-from settings.elasticity import HomeFailover, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, World, fleet, node, raw_pod, super_node
+from settings.elasticity import HomeFailover
+from tests.elasticity_world import AWAY, HOME, World, cap_of, fleet, node, raw_pod, super_node
 from tests.tables import table
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -307,7 +307,7 @@ def test_fewer_local_ones_than_wanted_are_made_up_for_by_the_next_pod_and_that_i
 
 
 def test_pods_that_tolerate_super_nodes_count_under_the_cap_until_they_run_elsewhere() -> None:
-    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1)))
+    world = World(settings=cap_of(1))
     first, second = world.create(2, n=None, spec=TOLERANT)
     world.leader.settle()
     assert (placed(world, first), placed(world, second)) == ("any", "local")
@@ -321,9 +321,7 @@ def test_pods_that_tolerate_super_nodes_count_under_the_cap_until_they_run_elsew
 
 
 def test_pods_that_tolerate_and_ask_for_super_nodes_wait_for_the_cap_while_none_is_open_too() -> None:
-    nodes = sorted_out([node(HOME), super_node(unschedulable=True)])
-    settings = ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1))
-    world = World(settings=settings, nodes=nodes)
+    world = World(settings=cap_of(1), nodes=sorted_out([node(HOME), super_node(unschedulable=True)]))
     first, second = world.create(2, n=None, spec=OF_SUPER_NODES | EKLET)
     world.leader.settle(1)
 
