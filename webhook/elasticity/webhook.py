@@ -33,7 +33,6 @@ Edit = Callable[[Spec], Spec]
 """Of a pod's spec, raw; idempotent."""
 MOST_ENTRIES = 100
 """Node selector terms and scheduling gates of a pod that is changed."""
-EDITED = ("affinity", "schedulerName", "schedulingGates")
 
 NO_LEADER = "neither gated nor placed, because the controllers had no leader"
 NOT_GATED = Counter(
@@ -158,13 +157,6 @@ def gated(spec: Spec) -> Spec:
     return {**spec, "schedulingGates": [*gates, {"name": GATE}]}
 
 
-def _explained(annotations: Mapping[str, Any] | None, reason: str) -> Mapping[str, Any] | None:
-    """Without what only the leader writes, and with the *reason*, if there is one."""
-    kept = {name: value for name, value in (annotations or {}).items() if name not in OF_THE_LEADER}
-    after = kept | ({REASON: reason} if reason else {})
-    return annotations if after == (annotations or {}) else after
-
-
 def _left(pod: Mapping[str, Any], why: str) -> Decision:
     """Change nothing of *pod* but what only the leader writes."""
     return _changed(pod, (), "", (f"{NAME}: this pod is left as it is: {why}",))
@@ -173,27 +165,25 @@ def _left(pod: Mapping[str, Any], why: str) -> Decision:
 def _changed(
     pod: Mapping[str, Any], edits: Sequence[tuple[str, str, Edit]], reason: str, warnings: tuple[str, ...]
 ) -> Decision:
-    """By *edits*: their name, reason, and what they do."""
-    # The rest stays out of the comparison, which takes ten times as long for a whole pod.
-    before: Spec = {name: value for name, value in pod.get("spec", {}).items() if name in EDITED}
-    after, audit = before, {}
+    """By *edits*: their name, reason, and what they do. What only the leader writes goes, but for the *reason*."""
+    after, audit = pod, dict[str, str]()
     for name, why, edit in edits:
-        if (edited := edit(after)) != after:
-            after, audit[name] = edited, why
-    annotations = pod.get("metadata", {}).get("annotations")
-    explained = _explained(annotations, reason)
-    if copied := sorted(set(annotations or {}) & set(OF_THE_LEADER) - set(explained or {})):
+        spec = after.get("spec", {})
+        if (edited := edit(spec)) != spec:
+            after, audit[name] = {**after, "spec": edited}, why
+    metadata = pod.get("metadata", {})
+    held = metadata.get("annotations") or {}
+    annotations = {name: value for name, value in held.items() if name not in OF_THE_LEADER}
+    annotations |= {REASON: reason} if reason else {}
+    if copied := sorted(held.keys() - annotations.keys()):
         audit["not-believed"] = ", ".join(copied)
-    if after == before and explained == annotations:
+    if annotations != held:
+        after = {**after, "metadata": {**metadata, "annotations": annotations}}
+    if after is pod:
         return allow(warnings=warnings, audit={"skipped": "it asks for no placement"})
     if reason and "gated" not in audit:
         audit["explained"] = reason
-    return change(_parts(before, annotations), _parts(after, explained), warnings=warnings, audit=audit)
-
-
-def _parts(spec: Spec, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Of a pod; one without annotations may lack the field."""
-    return {"spec": spec, "metadata": {} if annotations is None else {"annotations": annotations}}
+    return change(pod, after, warnings=warnings, audit=audit)
 
 
 class _Affinity(Value, frozen=True):
