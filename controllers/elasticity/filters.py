@@ -255,7 +255,7 @@ class Topology:
 
     def _placed(self, namespaces: tuple[str, ...] | None) -> Iterator[tuple[Pod, str]]:
         groups = [self._pods.bound()] if namespaces is None else map(self._pods.in_namespace, namespaces)
-        yield from ((pod, pod.node_name) for pods in groups for pod in pods if pod.node_name)
+        yield from ((pod, pod.node_name) for pods in groups for pod in pods)
         yield from self._added
 
     def _repulsions(self, pod: Pod, name: str) -> Iterator[tuple[str, str, Match]]:

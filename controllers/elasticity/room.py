@@ -45,9 +45,8 @@ STARTED = "has recently started pods like it"
 
 
 def waits(pod: Pod) -> bool:
-    """Whether it has no node, and said at its last decision that a limit is reached, for which it is not kept off."""
-    may_wait = not pod.node_name and (pod.gated or not pod.tolerates)
-    return may_wait and SETTING in pod.metadata.annotations.get(REASON, "")
+    """Whether one without a node said at its last decision that a limit is reached, for which it is not kept off."""
+    return (pod.gated or not pod.tolerates) and SETTING in pod.metadata.annotations.get(REASON, "")
 
 
 def counts(pod: Pod, super_nodes: Container[str]) -> bool:

@@ -67,7 +67,7 @@ def choose(snapshot: Snapshot, members: Sequence[Pod], bursts: Sequence[Pod], af
 def unavailable(members: Sequence[Pod]) -> str | None:
     """Why a workload can miss none of its pods now."""
     for pod in members:
-        if pod.gated or not pod.node_name:
+        if not pod.node_name:
             return f"{pod.metadata.name} has no node yet"
         if not pod.ready:
             return f"{pod.metadata.name} is not ready"
