@@ -38,8 +38,6 @@ HostPort = tuple[str, str, int]
 """Protocol, host IP and port."""
 ANY_IP = ("", "0.0.0.0", "::")
 Amounts = Mapping[str, Decimal]
-OF_PODS, HUGE_PAGES = ("cpu", "memory"), "hugepages-"
-"""The resources that a pod may request as a whole; of any others, its containers count."""
 
 
 class PodAffinityTerm(Value, frozen=True):
@@ -178,8 +176,8 @@ class PodSpec(Value, frozen=True):
     def requests(self) -> dict[str, Decimal]:
         """What the scheduler wants of a node.
 
-        What the pod as a whole requests; else what its containers and sidecars take together, or before that an init
-        container and the sidecars that started before it. The overhead of its runtime class comes on top.
+        Of each resource, what the whole pod requests; else what its containers and sidecars take together, or before
+        that an init container and the sidecars that started before it. The overhead of its runtime class comes on top.
         """
         sidecars: Amounts = {}
         most: Amounts = {}
@@ -189,11 +187,7 @@ class PodSpec(Value, frozen=True):
                 sidecars = wanted
             most = _max(most, wanted)
         together = _sum(sidecars, *(_amounts(container.resources.requests) for container in self.containers))
-        whole = {
-            name: amount(quantity)
-            for name, quantity in self.resources.requests.items()
-            if name in OF_PODS or name.startswith(HUGE_PAGES)
-        }
+        whole = _amounts(self.resources.requests)
         return _sum(_max(together, most) | whole, _amounts(self.overhead))
 
     @property
