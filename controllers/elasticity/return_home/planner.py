@@ -55,12 +55,9 @@ def choose(snapshot: Snapshot, members: Sequence[Pod], bursts: Sequence[Pod], af
     if not why and len(members) == 1 and first.metadata.annotations.get(RETURN_HOME) != "true":
         why = f'it is the only pod of its workload; {RETURN_HOME}: "true" allows the gap'
     # A pod that came a moment ago says that there was no room then. It is known, too, after a crash.
-    for at in (pod.metadata for pod in bursts):
-        if (
-            at.creation_timestamp is not None
-            and (snapshot.now - at.creation_timestamp).total_seconds() < after
-        ):
-            why = why or f"{at.name} came to a super node less than {after:g} s ago"
+    new = (pod.metadata.name for pod in bursts if snapshot.now.timestamp() - born(pod)[0] < after)
+    if not why and (name := next(new, "")):
+        why = f"{name} came to a super node less than {after:g} s ago"
     return Choice(first, why)
 
 
