@@ -81,8 +81,7 @@ def keep_open(context: Context) -> None:
     def reconcile(key: str) -> float | None:
         """One refusal of each pod is reported as an Event."""
         pod = pods.get(key)
-        error = _try(context.client, pod) if pod is not None and pod.gated else None
-        if pod is None or error is None:
+        if pod is None or not pod.gated or not (error := _try(context.client, pod)):
             return None
         if not isinstance(error, ApiError):
             return PERIOD
