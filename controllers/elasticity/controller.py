@@ -61,8 +61,7 @@ def run(context: Context, settings: Callable[[], AllSettings]) -> None:
         return settings().elasticity
 
     while not context.stop.is_set():
-        begun = now()
-        with _while(lambda begun=begun: _WATCHED(begun) == _WATCHED(now()), context) as until_then:  # type: ignore[misc]
+        with _until_change(context, now) as (begun, until_then):
             if begun.enabled:
                 place(until_then, now)
             else:
@@ -304,17 +303,18 @@ def _uids(*pods: Pod) -> set[str]:
 
 
 @contextmanager
-def _while(holds: Callable[[], bool], context: Context) -> Iterator[Context]:
-    """*context*, which stops, too, when something does not hold any more."""
-    ending = threading.Event()
+def _until_change(context: Context, settings: Settings) -> Iterator[tuple[ElasticitySettings, Context]]:
+    """The *settings* as they are now, and *context*, which stops, too, when one that is watched by changes."""
+    begun, ending = settings(), threading.Event()
 
     def watch() -> None:
-        while not ending.is_set() and holds() and not context.stop.wait(CHECK):
-            pass
+        while _WATCHED(settings()) == _WATCHED(begun):
+            if ending.is_set() or context.stop.wait(CHECK):
+                break
         ending.set()
 
     threading.Thread(target=watch, name="elasticity-switch", daemon=True).start()
     try:
-        yield replace(context, stop=ending)
+        yield begun, replace(context, stop=ending)
     finally:
         ending.set()
