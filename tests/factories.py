@@ -14,6 +14,7 @@ from kube.types import Pod
 DEEP = "[" * 9_000 + "]" * 9_000
 """JSON that is nested more deeply than a decoder follows."""
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 def ago(**delta: float) -> datetime:

@@ -19,6 +19,7 @@ from controllers.elasticity.sources import Sources
 from dev.fake_api import FakeAPI, refusal
 from kube.errors import KubeError
 from kube.leader_election import LeadershipLost
+from kube.selectors import REQUIRED
 from settings import ElasticitySettings
 from tests import admission
 from tests.elasticity_world import AWAY, HOME, fleet, raw_of, raw_pod
@@ -30,7 +31,6 @@ from webhook.elasticity.daemon_sets import DaemonSetWebhook
 
 ALL = [{"operator": "Exists"}]
 KEEPS_OFF = {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": ["eklet"]}
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
 
 

@@ -20,12 +20,11 @@ from settings import ElasticitySettings
 from settings.elasticity import HomeFailover
 from tests import cli
 from tests.elasticity_world import AWAY, HOME, World, cap_of, fleet, node, raw_of, raw_pod, super_node
-from tests.factories import NOW
+from tests.factories import NOT_READY, NOW
 from tests.tables import table
 
 # Super nodes that are not ready
 
-NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 OUT = sorted_out([node(HOME), super_node(taints=[NOT_READY])])
 ONE_AWAY = cap_of(1)
 WAITS = "waits for 60 s at most, no super node is without taint node.kubernetes.io/not-ready:NoSchedule"

@@ -12,6 +12,7 @@ from controllers.elasticity.nodes import Nodes, WatchedNode, matters, sorted_out
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets
 from controllers.elasticity.room import SuperNodes
 from controllers.elasticity.sources import NodeCache
+from kube.selectors import REQUIRED
 from tests.elasticity_world import (
     AWAY,
     HOME,
@@ -24,10 +25,10 @@ from tests.elasticity_world import (
     raw_pod,
     super_node,
 )
+from tests.factories import NOT_READY
 from tests.tables import table
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OTHER = "eklet-subnet-2"
 ONE, TWO = (super_node(),), (super_node(), super_node(OTHER))
 APP = {"matchLabels": {"app": "web"}}
@@ -99,8 +100,6 @@ def why_not(
 
 
 # A node by itself
-
-NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 NOT_EXECUTE = {"key": "x", "value": "1", "effect": "NoExecute"}

@@ -21,11 +21,11 @@ from tests.tables import table
 ON = ElasticitySettings(enabled=True, percentages=True)
 
 
-def world(wanted: int | None = None, made: int | None = None, ahead: float = 0.0) -> World:
+def world(wanted: int | None = None, ahead: float = 0.0) -> World:
     """In which "web" wants so many replicas."""
     found = World(settings=ON, ahead=ahead)
     if wanted is not None:
-        found.cluster.workloads["owner-web"] = Workload(wanted=wanted, made=wanted if made is None else made)
+        found.cluster.workloads["owner-web"] = Workload(wanted=wanted, made=wanted)
     return found
 
 

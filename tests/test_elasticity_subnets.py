@@ -13,14 +13,14 @@ from controllers.elasticity.pods import PodSpec, decode
 from controllers.elasticity.reporter import TIER_PODS
 from controllers.elasticity.super_nodes import plan
 from dev.fake_api import merged
+from kube.selectors import REQUIRED
 from kube.types import Node, ObjectMeta
 from settings import ElasticitySettings
 from tests.elasticity_world import HOME, World, node, raw_of, raw_pod, super_node, with_subnets
-from tests.factories import NOW
+from tests.factories import NOT_READY, NOW
 from tests.tables import table
 
 SUPER_TAINT = {"key": TAINT.key, "effect": "NoSchedule"}
-NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 def configured(*tiers: int) -> ElasticitySettings:
@@ -133,7 +133,7 @@ def test_a_pod_that_is_sent_prefers_the_first_tiers(
     affinity = patch["spec"]["affinity"]["nodeAffinity"]
 
     assert affinity.get("preferredDuringSchedulingIgnoredDuringExecution", []) == terms
-    assert "requiredDuringSchedulingIgnoredDuringExecution" in affinity
+    assert REQUIRED in affinity
 
 
 def test_the_preferences_of_the_user_stay_and_ours_are_not_added_twice() -> None:
@@ -226,7 +226,6 @@ GPU_TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 EVERYTHING = {"operator": "Exists"}
 TYPE, COUNT = "eks.tke.cloud.tencent.com/gpu-type", "eks.tke.cloud.tencent.com/gpu-count"
 SHARE = "tke.cloud.tencent.com/qgpu-core"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 FOR_GPUS, OTHER = "eklet-subnet-0", "eklet-subnet-1"
 
 

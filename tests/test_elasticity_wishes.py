@@ -10,6 +10,7 @@ from api.elasticity import BURST, COST, MODE, OUR_COST, PLACEMENT, SWITCH, TAINT
 from controllers.elasticity.nodes import sorted_out
 from controllers.elasticity.rules import CBS_DRIVER
 from controllers.elasticity.snapshot import Workload
+from kube.selectors import REQUIRED
 from kube.types import NodeStatus
 from settings import ElasticitySettings
 from settings.elasticity import HomeFailover
@@ -19,7 +20,6 @@ from tests.tables import table
 HOSTNAME = "kubernetes.io/hostname"
 TOLERANT = {"tolerations": [{"operator": "Exists"}]}
 OF_SUPER_NODES = {"tolerations": [{"key": TAINT_KEY, "operator": "Exists"}]}
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 EKLET = {"nodeSelector": {"node.kubernetes.io/instance-type": "eklet"}}
 GPU = {"nodeSelector": {"gpu": "yes"}}
 PORT = {

@@ -211,7 +211,7 @@ def test_whether_a_local_node_has_room(
 
 def test_a_local_node_where_anti_affinity_repels_the_pod_has_no_room_for_it() -> None:
     term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    apart = {"podAntiAffinity": {REQUIRED: [term]}}
     there = raw("web-1", HOME)
     there["metadata"]["labels"]["app"] = "web"
     nodes = [node(name, allocatable={"cpu": "9", "pods": "9"}) for name in (HOME, "home-2")]
@@ -224,7 +224,7 @@ def test_a_local_node_where_anti_affinity_repels_the_pod_has_no_room_for_it() ->
 
 def test_a_pod_that_is_on_its_way_repels_as_if_it_were_there() -> None:
     term = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    apart = {"podAntiAffinity": {REQUIRED: [term]}}
     room = LocalRoom(sorted_out([node(HOME, allocatable={"cpu": "9", "pods": "9"})]), PodIndex.of(()))
     waiting = {**raw("api-1", ""), "spec": {**SPEC, "affinity": apart}}
     room.reserve(request_of(decode_for_return(raw_of(waiting))))
