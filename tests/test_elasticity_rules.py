@@ -314,8 +314,7 @@ IN_A = NodeSelector((Term(match_expressions=(Expression("zone", "In", ("a",)),))
 def test_a_volume_says_on_which_nodes_it_can_be_used(
     found: Claim | None, name: str, nodes: NodeSelector | None
 ) -> None:
-    claims = {"data-web-0": found} if found else {}
-    assert reach(pod(spec=CLAIMING), claims) == ((Reach(name, nodes),) if nodes else ())
+    assert reach({"data-web-0": found} if found else {}) == ((Reach(name, nodes),) if nodes else ())
 
 
 def test_a_volume_that_names_its_zone_by_the_label_of_before_is_reached_from_nodes_with_the_one_of_now() -> (
@@ -323,7 +322,7 @@ def test_a_volume_that_names_its_zone_by_the_label_of_before_is_reached_from_nod
 ):
     labels = {"failure-domain.beta.kubernetes.io/zone": "a__b"}
     volume = PersistentVolume(ObjectMeta(name="pv-1", labels=labels), {"nfs": {}})
-    (limited,) = reach(pod(spec=CLAIMING), {"data-web-0": Claim("pv-1", volume)})
+    (limited,) = reach({"data-web-0": Claim("pv-1", volume)})
 
     zone = "topology.kubernetes.io/zone"
     assert selects(limited.nodes, "node", {zone: "b"})

@@ -81,7 +81,7 @@ class Eligibility:
                 found = replace(found, until=now + SOON)
             else:
                 rules = violations(request, claims)
-                found = Found(rules, found.since, now + AGAIN, reach(request, claims))
+                found = Found(rules, found.since, now + AGAIN, reach(claims))
             self._found[uid] = found
         return 0.0 if found.reasons is not None else SOON
 

@@ -74,10 +74,9 @@ def are_settled(wanted: Iterable[str], claims: Mapping[str, Claim]) -> bool:
     return all(claim and (claim.bound_to or _is_made_there(claim)) for claim in found)
 
 
-def reach(pod: Request, claims: Mapping[str, Claim]) -> tuple[Reach, ...]:
-    """The nodes that each volume of *pod* can be used on, as far as they are limited."""
-    found = ((name, claims[name]) for name in needs(pod) if name in claims)
-    return tuple(limited for name, claim in found for limited in _reach(name, claim))
+def reach(claims: Mapping[str, Claim]) -> tuple[Reach, ...]:
+    """The nodes that the volume of each claim can be used on, as far as they are limited."""
+    return tuple(limited for name, claim in claims.items() for limited in _reach(name, claim))
 
 
 def _reach(name: str, claim: Claim) -> Iterator[Reach]:

@@ -252,9 +252,8 @@ class ReturnReconciler:
         if not why and (why := workloads.altered(pod, current)):
             self._reporter.once(pod, "ReturnBlocked", f"{STAYS}: {why}", "Normal")
         request = request_of(pod)
-        if wanted := needs(request):
-            claims = gather(wanted, pod.metadata.namespace, self._client)
-            request = replace(request, volumes=reach(request, claims))
+        claims = gather(needs(request), pod.metadata.namespace, self._client)
+        request = replace(request, volumes=reach(claims))
         node = room.node_for(request)
         if why or not node:
             self._wait(self._why | {pod.key: why or NO_ROOM})
