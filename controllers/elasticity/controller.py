@@ -246,8 +246,8 @@ class Elasticity:
             self._leaving.age(new.metadata.uid)
         names = self._sources.nodes().names
         if old is not None and counts(old, names):
-            keeps_place = new is not None and counts(new, names)
-            if new is None or not keeps_place or old.metadata.labels != new.metadata.labels:
+            keeps_place = new and counts(new, names) and new.metadata.labels == old.metadata.labels
+            if not keeps_place:
                 self._writer.give_back()
         if self._role(old) == self._role(new):
             return ()
