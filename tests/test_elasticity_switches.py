@@ -61,7 +61,7 @@ def test_another_word_than_true_or_false_counts_as_not_set_and_is_a_problem(
 def test_the_global_switch_is_what_its_config_map_says_and_what_cannot_be_read_is_reported_once() -> None:
     recorder: Any = FakeRecorder()
     feed = Feed(msgspec.json.Decoder(ConfigMap).decode)
-    switch = GlobalSwitch(feed.informer, recorder, ElasticitySettings)
+    switch = GlobalSwitch(feed.informer, recorder)
     found = []
     for version, data in enumerate(({"pod.annotations": "{}"}, {SWITCH: "false"}, {SWITCH: "perhaps"})):
         feed.list([{"metadata": {"name": "eks-config", "resourceVersion": str(version + 1)}, "data": data}])

@@ -207,19 +207,15 @@ def workload_of(by_kind: Mapping[str, Informer[Workload]], pod: Pod) -> Workload
 class GlobalSwitch:
     """The global switch of the ConfigMap; a value that cannot be read is reported on it, once."""
 
-    def __init__(
-        self,
-        config_maps: Informer[ConfigMap],
-        recorder: EventRecorder,
-        settings: Callable[[], ElasticitySettings],
-    ) -> None:
-        self._config_maps, self._recorder, self._settings = config_maps, recorder, settings
+    def __init__(self, config_maps: Informer[ConfigMap], recorder: EventRecorder) -> None:
+        self._config_maps, self._recorder = config_maps, recorder
         self._reported = ""
 
     def read(self) -> bool | None:
-        value, problem = parse(next((found.data.get(SWITCH) for found in self._config_maps.list()), None))
+        found = next(iter(self._config_maps.list()), ConfigMap())
+        value, problem = parse(found.data.get(SWITCH))
         if problem and problem != self._reported:
-            at = self._settings().switch
+            at = found.metadata
             regarding = Regarding(CONFIG_MAPS.api_version, "ConfigMap", at.name, at.namespace)
             log.warning("global switch not readable", namespace=at.namespace, name=at.name, error=problem)
             self._recorder.event(regarding, "BadSwitch", problem, type="Warning")
@@ -254,7 +250,7 @@ def informed(
     every: Sequence[Informer[Any]] = (found.pods, found.nodes, found.switches, *workloads.values())
     try:
         context.wait_synced(*every)
-        switch = GlobalSwitch(found.switches, context.recorder, settings)
+        switch = GlobalSwitch(found.switches, context.recorder)
         pods = PodCache(context.client, found.pods)
         nodes = NodeCache(found.nodes, pods.all())
         yield Sources(pods, nodes, settings, switch.read, partial(workload_of, workloads)), found
