@@ -165,11 +165,12 @@ class FakeStore:
 
 
 class FakeRecorder:
-    """Events as (reason, message), the names of their objects, and the objects *instead* of those."""
+    """Events as (reason, message), the names and uids of their objects, and the objects *instead* of those."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
         self.about: list[str] = []
+        self.uids: list[str] = []
         self.instead: list[object] = []
 
     def event(
@@ -183,6 +184,7 @@ class FakeRecorder:
     ) -> None:
         self.events.append((reason, message))
         self.about.append(getattr(regarding, "name", ""))
+        self.uids.append(getattr(regarding, "uid", ""))
         self.instead.append(instead)
 
     @property

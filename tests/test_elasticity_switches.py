@@ -62,14 +62,14 @@ def test_the_global_switch_is_what_its_config_map_says_and_what_cannot_be_read_i
     recorder: Any = FakeRecorder()
     feed = Feed(msgspec.json.Decoder(ConfigMap).decode)
     switch = GlobalSwitch(feed.informer, recorder)
-    found = []
+    found, named = [], {"name": "eks-config", "uid": "u"}
     for version, data in enumerate(({"pod.annotations": "{}"}, {SWITCH: "false"}, {SWITCH: "perhaps"})):
-        feed.list([{"metadata": {"name": "eks-config", "resourceVersion": str(version + 1)}, "data": data}])
+        feed.list([{"metadata": {**named, "resourceVersion": str(version + 1)}, "data": data}])
         found += [switch.read(), switch.read()]
     feed.list([])
 
     assert [*found, switch.read()] == [None, None, False, False, None, None, None]
-    assert recorder.reasons == ["BadSwitch"]
+    assert (recorder.reasons, recorder.uids) == (["BadSwitch"], ["u"])
 
 
 @table(

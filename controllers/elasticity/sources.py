@@ -215,9 +215,8 @@ class GlobalSwitch:
         found = next(iter(self._config_maps.list()), ConfigMap())
         value, problem = parse(found.data.get(SWITCH))
         if problem and problem != self._reported:
-            at = found.metadata
-            regarding = Regarding(CONFIG_MAPS.api_version, "ConfigMap", at.name, at.namespace)
-            log.warning("global switch not readable", namespace=at.namespace, name=at.name, error=problem)
+            regarding = Regarding.of(found, CONFIG_MAPS, "ConfigMap")
+            log.warning("global switch not readable", **found.metadata.about, error=problem)
             self._recorder.event(regarding, "BadSwitch", problem, type="Warning")
         self._reported = problem
         return value
