@@ -53,13 +53,10 @@ def read(pod: Pod, client: Client) -> Current:
     owner, namespace = pod.metadata.controller, pod.metadata.namespace
     if owner is None:
         return Current(None, (), ())
-    is_replica_set = owner.kind == "ReplicaSet"
-    found = client.list(
-        REPLICA_SETS if is_replica_set else STATEFUL_SETS,
-        namespace,
-        type=Workload,
-        field_selector="" if is_replica_set else f"metadata.name={owner.name}",
-    ).items
+    kind, selector = STATEFUL_SETS, f"metadata.name={owner.name}"
+    if owner.kind == "ReplicaSet":
+        kind, selector = REPLICA_SETS, ""  # with the others of its controller
+    found = client.list(kind, namespace, type=Workload, field_selector=selector).items
     own = next((workload for workload in found if workload.metadata.uid == owner.uid), None)
     others = [each for each in found if own and each is not own and _owner(each) == _owner(own) != ""]
     return Current(own, others, _pods(pod, client))
