@@ -274,14 +274,14 @@ def _plan_order(snapshot: Snapshot) -> Step:
     offer = snapshot.node and not rival and snapshot.pool.offer
     if order.found:
         return Step(Action.RECORD, address=order.found)
-    if offer and (order.is_void or not order.in_doubt):
+    if offer and order.is_void:
         return Step(Action.TAKE)
     if order.refused or (order.outdated and not order.in_doubt):
-        return Step(Action.RENEW if order.is_void or not order.in_doubt else Action.FIND)
+        return Step(Action.RENEW if order.is_void else Action.FIND)
     if rival:
-        return Step(Action.FIND) if order.in_doubt and not order.is_void else _wait_for(rival)
+        return _wait_for(rival) if order.is_void else Step(Action.FIND)
     is_looked_up = order.nothing_for is not None and snapshot.node and not offer
-    if order.in_doubt and order.age >= SURE and not is_looked_up and not order.is_void:
+    if order.age >= SURE and not is_looked_up and not order.is_void:
         return Step(Action.FIND)
     return Step(Action.ALLOCATE if order.tagged else Action.TAG)
 
@@ -293,7 +293,7 @@ def _unless_replaced(step: Step, snapshot: Snapshot) -> Step:
         return Step(Action.LOOK)
     if not seen.is_replaced:
         return step
-    return Step(Action.UNTAG if order.is_void or not order.in_doubt else Action.FIND)
+    return Step(Action.UNTAG if order.is_void else Action.FIND)
 
 
 def refused_since(
@@ -314,8 +314,8 @@ def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings)
         return Step(Action.FORGET)
     if not claim.address:
         # With the same token, an order in doubt that is repeated brings the address that has to be released.
-        is_settled = snapshot.order.is_void or not snapshot.order.in_doubt
-        return Step(Action.UNTAG) if is_settled and not snapshot.pool.has_place else _plan_order(snapshot)
+        is_over = snapshot.order.is_void and not snapshot.pool.has_place
+        return Step(Action.UNTAG) if is_over else _plan_order(snapshot)
     seen = snapshot.seen.address
     if seen is UNKNOWN:
         return Step(Action.WATCH)

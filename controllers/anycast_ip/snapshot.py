@@ -120,8 +120,8 @@ class Order:
 
     @property
     def is_void(self) -> bool:
-        """Whether it has brought nothing."""
-        return self.nothing_for is not None and self.nothing_for >= LAG
+        """Whether it has brought nothing: it never reached the cloud, or is not found there for long."""
+        return not self.in_doubt or (self.nothing_for is not None and self.nothing_for >= LAG)
 
 
 @dataclass(frozen=True)
