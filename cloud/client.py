@@ -161,13 +161,13 @@ def _allocation(order: Order) -> dict[str, object]:
         "AddressName": order.name,
         "ClientToken": order.token,
         "AnycastZone": order.zone,
-        "InternetChargeType": order.charge_type,
-        "InternetMaxBandwidthOut": order.bandwidth,
-        "BandwidthPackageId": order.bandwidth_package,
+        "InternetChargeType": order.terms.charge_type,
+        "InternetMaxBandwidthOut": order.terms.bandwidth,
+        "BandwidthPackageId": order.terms.bandwidth_package,
         # Sorted, because a token counts for one and the same order only.
-        "Tags": [{"Key": key, "Value": value} for key, value in sorted(order.tags.items())] or None,
+        "Tags": [{"Key": key, "Value": value} for key, value in sorted(order.tags.items())],
     }
-    return {name: value for name, value in params.items() if value is not None}
+    return {name: value for name, value in params.items() if value}
 
 
 def everything(page: Callable[[int], Page]) -> list[Address]:

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from cloud.errors import Throttled, Unavailable, kind_of
-from cloud.types import ADDRESS_TYPES, Address, Quota
+from cloud.types import ADDRESS_TYPES, Address, Quota, Terms
 
 T = TypeVar("T")
 _SPELLINGS: dict[str, str] = {spelling.lower(): spelling for spelling in ADDRESS_TYPES}
@@ -76,9 +76,9 @@ class AddressRow(Pascal):
             tags={tag.key: tag.value for tag in self.tag_set or ()},
             blocked=bool(self.is_blocked),
             arrears=bool(self.is_arrears),
-            bandwidth=self.bandwidth or 0,
-            charge_type=self.internet_charge_type or "",
-            bandwidth_package=self.bandwidth_package_id or "",
+            terms=Terms(
+                self.bandwidth or 0, self.internet_charge_type or "", self.bandwidth_package_id or ""
+            ),
         )
 
 

@@ -20,11 +20,16 @@ BINDING, BIND, BIND_ENI = "BINDING", "BIND", "BIND_ENI"
 UNBINDING, UNBIND = "UNBINDING", "UNBIND"
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Trust *status* and *instance_id* together: an instance id alone may be a leftover, or too early.
+class Terms(msgspec.Struct, frozen=True):
+    """*bandwidth* is in Mbps; 0 and "" are where the cloud does not say, or is to choose."""
 
-    *bandwidth* is in Mbps. It, and how traffic is paid, are 0 and "" where the cloud does not say.
-    """
+    bandwidth: int = 0
+    charge_type: str = ""
+    bandwidth_package: str = ""
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Trust *status* and *instance_id* together: an instance id alone may be a leftover, or too early."""
 
     id: str
     status: str
@@ -36,9 +41,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = {}
     blocked: bool = False
     arrears: bool = False
-    bandwidth: int = 0
-    charge_type: str = ""
-    bandwidth_package: str = ""
+    terms: Terms = Terms()
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -50,16 +53,14 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """One address to allocate; the same *token* never brings a second one. None leaves it to the cloud."""
+    """One address to allocate; the same *token* never brings a second one."""
 
     token: str
     type: AddressType
     name: str
     tags: Mapping[str, str] = {}
-    bandwidth: int | None = None
-    charge_type: str | None = None
-    zone: str | None = None
-    bandwidth_package: str | None = None
+    terms: Terms = Terms()
+    zone: str = ""
 
     def __post_init__(self) -> None:
         if not (self.token.isascii() and 0 < len(self.token) <= 64):

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from api.anycast_ip import ADDRESS_ID, HAS_ONE, LABEL, TAINT
-from cloud.types import Address
+from cloud.types import Address, Terms
 from controllers.anycast_ip.claim import (
     INSTANCE_LABEL,
     Claim,
@@ -267,12 +267,7 @@ def test_an_order_says_what_is_configured_and_whose_it_is() -> None:
     )
     order = order_for(claim_for(GATED, settings, NOW), settings, UUID)
 
-    assert (order.type, order.bandwidth, order.charge_type, order.zone) == (
-        "HighQualityEIP",
-        None,
-        None,
-        None,
-    )
+    assert (order.type, order.terms, order.zone) == ("HighQualityEIP", Terms(), "")
     assert order.tags == {**original(), "team": "a"}
     assert order.name == "cls-abc-aia-u1"
 

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from api.anycast_ip import HAS_ONE, LABEL, TAINT
-from controllers.anycast_ip.claim import Terms, claim_for, order_for, terms_for
+from cloud.types import Terms
+from controllers.anycast_ip.claim import claim_for, order_for, terms_for
 from controllers.anycast_ip.planner import bound_annotations, plan
 from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
 from dev.lab.cloud.envelope import Fault
@@ -68,11 +69,11 @@ def test_the_labels_of_a_node_decide_about_its_terms(
 
 def test_an_order_that_is_repeated_is_the_same_whatever_the_settings_became() -> None:
     claim = claim_for(node(net="wide"), BOTH, NOW)
-    assert order_for(claim, BOTH, UUID).bandwidth == 500
-    assert order_for(claim, SETTINGS, UUID).bandwidth == 500
+    assert order_for(claim, BOTH, UUID).terms == Terms(500)
+    assert order_for(claim, SETTINGS, UUID).terms == Terms(500)
 
 
-BOUND = an_address(bandwidth=100)
+BOUND = an_address(terms=Terms(100))
 SHOWING = bound_annotations(node(), BOUND)
 CLAIM = replace(claim_for(node(), SETTINGS, NOW), address="eip-1")
 UNREPAIRED = BOTH.model_copy(update={"repair": False})
@@ -94,7 +95,7 @@ def test_the_bandwidth_of_an_open_node_is_corrected(
     settings: AnycastIPSettings, labels: dict[str, str], claim: Any, bandwidth: int, expected: Action
 ) -> None:
     opened = node(annotations=SHOWING, **{LABEL: HAS_ONE}, **labels)
-    seen = replace(BOUND, bandwidth=bandwidth)
+    seen = replace(BOUND, terms=Terms(bandwidth))
     assert plan(Snapshot("u1", opened, claim, seen=Seen(seen)), settings).action is expected
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.client import Cloud, everything
-from cloud.types import ADDRESS_TYPES, Address, Order
+from cloud.types import ADDRESS_TYPES, Address, Order, Terms
 from tests.cloud_server import FakeTransport, calls
 from tests.fakes import FakeClock
 
@@ -101,10 +101,8 @@ def test_an_order_asks_for_what_it_names_and_nothing_else() -> None:
             type="AnycastEIP",
             name="n",
             tags={"b": "2", "a": "1"},
-            bandwidth=100,
-            charge_type="TRAFFIC_POSTPAID_BY_HOUR",
+            terms=Terms(100, "TRAFFIC_POSTPAID_BY_HOUR", "bwp-1"),
             zone="ANYCAST_ZONE_OVERSEAS",
-            bandwidth_package="bwp-1",
         )
     )
     plain = {"AddressCount": 1, "AddressType": "EIP", "AddressName": "n", "ClientToken": "t"}

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from api.anycast_ip import wanted
-from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, Order, Tag
+from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, Order, Tag, Terms
 from kube.types import Completed, ConfigMap, Moment, Node
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
@@ -40,14 +40,6 @@ NAMESPACE = "kube-system"
 _INSTANCE = re.compile(r"ins-[0-9a-z]+")
 HOLDING = (BINDING, BIND, BIND_ENI, UNBINDING)
 Text = Annotated[str, msgspec.Meta(min_length=1)]
-
-
-class Terms(msgspec.Struct, metaclass=Completed, frozen=True):
-    """*bandwidth* is in Mbps; 0 and "" leave it to the cloud."""
-
-    bandwidth: int = 0
-    charge_type: str = ""
-    bandwidth_package: str = ""
 
 
 class Claim(msgspec.Struct, metaclass=Completed, frozen=True, kw_only=True):
@@ -136,7 +128,7 @@ def _tags(node: str, instance: str) -> tuple[Tag, ...]:
 def lent_claim(address: Address, now: datetime) -> Claim:
     """For the pool; another claim to the same address would have the same uid."""
     claim = _found(f"{LENT}{address.id}", POOL, POOL, address, now)
-    return replace(claim, ours=False, pooled=now, terms=terms_of(address), lent=True, ip=address.ip)
+    return replace(claim, ours=False, pooled=now, terms=address.terms, lent=True, ip=address.ip)
 
 
 def orphan_claim(address: Address, now: datetime) -> Claim:
@@ -208,7 +200,6 @@ def _token(uid: str, now: datetime) -> str:
 
 
 def order_for(claim: Claim, settings: AnycastIPSettings, cluster_uuid: str) -> Order:
-    terms = claim.terms
     return Order(
         token=claim.token,
         type=settings.address_type,
@@ -219,10 +210,8 @@ def order_for(claim: Claim, settings: AnycastIPSettings, cluster_uuid: str) -> O
             CLUSTER_ID: settings.cluster_id,
             **dict(claim.tags),
         },
-        bandwidth=terms.bandwidth or None,
-        charge_type=terms.charge_type or None,
-        zone=settings.anycast_zone or None,
-        bandwidth_package=terms.bandwidth_package or None,
+        terms=claim.terms,
+        zone=settings.anycast_zone,
     )
 
 
@@ -263,10 +252,6 @@ def terms_for(node: Node | None, settings: AnycastIPSettings) -> Terms:
     return Terms(settings.bandwidth or 0, settings.internet_charge_type, settings.bandwidth_package_id)
 
 
-def terms_of(address: Address) -> Terms:
-    return Terms(address.bandwidth, address.charge_type, address.bandwidth_package)
-
-
 def is_paid_as(found: Terms, wanted: Terms) -> bool:
     """Whether an address with the terms *found* will do. The cloud changes how it is paid twice at most."""
     charge, package = wanted.charge_type, wanted.bandwidth_package
@@ -276,7 +261,7 @@ def is_paid_as(found: Terms, wanted: Terms) -> bool:
 def is_current(address: Address, claim: Claim, settings: AnycastIPSettings) -> bool:
     """Whether it is what would be ordered in its place in the pool; what a node had may serve one on other terms."""
     is_spare = claim.node == POOL and not claim.lent and bool(settings.addresses)
-    is_paid = not is_spare or is_paid_as(terms_of(address), terms_for(None, settings))
+    is_paid = not is_spare or is_paid_as(address.terms, terms_for(None, settings))
     return address.type == settings.address_type and is_paid
 
 

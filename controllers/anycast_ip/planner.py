@@ -406,6 +406,6 @@ def plan_when_bound(
 def plan_bandwidth(seen: Address, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
     """After the opening, which a refusal must not delay. What is not ours stays as it is."""
     wanted = wanted_bandwidth(node, settings)
-    if claim.ours and wanted and seen.bandwidth not in (0, wanted):
+    if claim.ours and wanted and seen.terms.bandwidth not in (0, wanted):
         return Step(Action.RESIZE, address=seen)
     return NOTHING

@@ -59,7 +59,6 @@ from controllers.anycast_ip.claim import (
     renewed,
     taken,
     terms_for,
-    terms_of,
     wanted_bandwidth,
     with_address,
 )
@@ -316,8 +315,7 @@ class Reader(_Parts):
         is_returned = seen is not None and offer.lent and not is_offered(seen, settings.pool)
         if seen and (is_returned or not is_usable(seen, settings)):
             return False
-        found = terms_of(seen) if seen else offer.terms
-        return not settings.addresses or is_paid_as(found, terms_for(node, settings))
+        return not settings.addresses or is_paid_as((seen or offer).terms, terms_for(node, settings))
 
     def read(self, snapshot: Snapshot, action: Action) -> Snapshot:
         """*snapshot* with the answer to what *action* asks, and the pool as it is by then. CloudError, RetryAfter."""
@@ -427,7 +425,7 @@ class Reader(_Parts):
         if not node or not claim or not is_open(node):
             return Seen()
         listed, width = self._inventory.addresses.get(claim.address), wanted_bandwidth(node, self._settings())
-        is_right = listed and serves(listed, claim.instance) and width in (0, listed.bandwidth)
+        is_right = listed and serves(listed, claim.instance) and width in (0, listed.terms.bandwidth)
         return Seen(listed) if listed and is_right else Seen()
 
     def _looked_up(self, order: Order, claim: Claim) -> Order:
@@ -810,7 +808,7 @@ class Actions(_Parts):
         self._nodes.write(node, {**bound_annotations(node, address), **history}, label=HAS_ONE)
         self._end_refusals(snapshot)
         self._memory.waits.end(snapshot.uid)
-        is_right = wanted_bandwidth(node, self._settings()) in (0, address.bandwidth)
+        is_right = wanted_bandwidth(node, self._settings()) in (0, address.terms.bandwidth)
         return None if is_right else 0.0
 
     def _open_without(self, snapshot: Snapshot, _: Step) -> None:
