@@ -199,6 +199,12 @@ class QuotasRead(Value, frozen=True):
 DECODER: msgspec.json.Decoder[QuotasRead | None] = msgspec.json.Decoder(QuotasRead | None)
 
 
+def with_quotas(quotas: Sequence[Quota], at: datetime) -> dict[str, str]:
+    """For the leader's Lease, which is renewed all the time, so that it costs no write."""
+    found = QuotasRead(at.replace(microsecond=0), tuple(quotas))
+    return {QUOTAS: msgspec.json.encode(found).decode()}
+
+
 def quotas_in(annotations: Mapping[str, str]) -> QuotasRead | None:
     """None before the first read, and where another client has written something else."""
     return decoded(DECODER, annotations.get(QUOTAS, "null"), None)

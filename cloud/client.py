@@ -15,9 +15,9 @@ from cloud.apis import Api
 from cloud.caller import Caller, Timeouts, Timing
 from cloud.credentials import source_of
 from cloud.errors import Gone, NotConfigured, StateConflict, TagExists
-from cloud.responses import ListenerRow, TargetRow
+from cloud.responses import ListenerRow, QuotaRow, TargetRow
 from cloud.transport import Transport
-from cloud.types import ADDRESS_TYPES, ELASTIC, Address, Backend, Order, Quota, Tag, backend_key
+from cloud.types import ADDRESS_TYPES, ELASTIC, Address, Backend, Order, Tag, backend_key
 from settings import CloudSettings
 
 T = TypeVar("T")
@@ -100,9 +100,9 @@ class Cloud:
 
         return dict(gathered(read, ids, PAGE))
 
-    def quotas(self) -> list[Quota]:
+    def quotas(self) -> list[QuotaRow]:
         """Of addresses, in this region."""
-        return [row.value() for row in self._call(apis.DESCRIBE_QUOTA, {}, responses.Quotas).quota_set]
+        return self._call(apis.DESCRIBE_QUOTA, {}, responses.Quotas).quota_set
 
     def allocate(self, order: Order) -> str:
         """The id of this token's address: a new one, or the one that an earlier call with the same order brought."""

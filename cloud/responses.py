@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from cloud.errors import Throttled, Unavailable, kind_of
-from cloud.types import ADDRESS_TYPES, Address, Quota, Terms
+from cloud.types import ADDRESS_TYPES, Address, Terms
 
 T = TypeVar("T")
 _SPELLINGS: dict[str, str] = {spelling.lower(): spelling for spelling in ADDRESS_TYPES}
@@ -30,12 +30,11 @@ class Allocation(Pascal):
 
 
 class QuotaRow(Pascal):
+    """How much of it is in use in the region, for example of TOTAL_EIP_QUOTA, and how much there may be."""
+
     quota_id: str
     quota_current: int
     quota_limit: int
-
-    def value(self) -> Quota:
-        return Quota(self.quota_id, self.quota_current, self.quota_limit)
 
 
 class Quotas(Pascal):

@@ -44,14 +44,6 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     terms: Terms = Terms()
 
 
-class Quota(msgspec.Struct, frozen=True):
-    """How much of it is in use in the region, for example of TOTAL_EIP_QUOTA, and how much there may be."""
-
-    id: str
-    current: int
-    limit: int
-
-
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """One address to allocate; the same *token* never brings a second one."""
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from api.anycast_ip import TAINT
-from cloud.types import Address, Quota
+from api.anycast_ip import TAINT, Quota
+from cloud.types import Address
 from controllers.anycast_ip.claim import FIELD, LABELS, POOL, Claim, claim_for, data, name_of, read, spare_for
 from controllers.anycast_ip.planner import SURE, plan
 from controllers.anycast_ip.pool import has_place, in_line, missing, without_place

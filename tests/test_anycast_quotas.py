@@ -8,10 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from api.anycast_ip import QUOTAS, TAINT, quotas_in
-from cloud.types import Quota
+from api.anycast_ip import QUOTAS, TAINT, Quota, quotas_in, with_quotas
 from controllers.anycast_ip.claim import CLUSTER_UUID, NAMESPACE, claim_for, spare_for
-from controllers.anycast_ip.sources import annotation
 from dev.fake_api import FakeAPI, merged
 from kube.resources import CONFIG_MAPS, NODES
 from kube.types import Node
@@ -51,7 +49,7 @@ def test_each_resync_has_them_and_the_cloud_is_asked_no_more_often() -> None:
 @pytest.fixture
 def api() -> FakeAPI:
     api = cli.installed("anycastIP", "ingressDaemonSet")
-    api.edit(LEASES, "drawbridge", {"metadata": {"annotations": annotation(LEFT, NOW)}}, "drawbridge")
+    api.edit(LEASES, "drawbridge", {"metadata": {"annotations": with_quotas(LEFT, NOW)}}, "drawbridge")
     return api
 
 

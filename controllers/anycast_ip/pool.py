@@ -9,8 +9,8 @@ from datetime import datetime
 import structlog
 from prometheus_client import Counter, Gauge
 
-from api.anycast_ip import DAILY, TOTAL
-from cloud.types import UNBIND, Address, Quota
+from api.anycast_ip import DAILY, TOTAL, Quota
+from cloud.types import UNBIND, Address
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
     ORPHAN,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import structlog
 from prometheus_client import Gauge
 
+from api.anycast_ip import Quota, with_quotas
 from cloud.types import Address
 from controllers.anycast_ip.claim import (
     CLUSTER_ID,
@@ -25,7 +26,7 @@ from controllers.anycast_ip.claim import (
     instance_of,
     orphan_claim,
 )
-from controllers.anycast_ip.sources import Sources, annotation
+from controllers.anycast_ip.sources import Sources
 from kube.errors import Backoff
 from kube.event_recorder import EventRecorder, Regarding
 from kube.resources import CONFIG_MAPS
@@ -82,11 +83,13 @@ class Resync:
         for uid in self._sources.claims.look_for_late():
             self._sources.enqueue(uid)
         # Last: to read them may not be permitted.
-        quotas = self._inventory.quotas = self._inventory.cloud.quotas()
+        rows = self._inventory.cloud.quotas()
+        quotas = [Quota(each.quota_id, each.quota_current, each.quota_limit) for each in rows]
+        self._inventory.quotas = quotas
         for quota in quotas:
             QUOTA_LEFT.labels(quota.id).set(quota.limit - quota.current)
             QUOTA_LIMIT.labels(quota.id).set(quota.limit)
-        self._annotate(annotation(quotas, self._sources.clocks.now()))
+        self._annotate(with_quotas(quotas, self._sources.clocks.now()))
 
 
 def orphans(

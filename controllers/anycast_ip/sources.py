@@ -18,9 +18,9 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from api.anycast_ip import CONDITION, LABEL, QUOTAS, is_ours
+from api.anycast_ip import CONDITION, LABEL, Quota, is_ours
 from cloud.errors import CloudError
-from cloud.types import Address, Quota
+from cloud.types import Address
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
     LABELS,
@@ -131,12 +131,6 @@ class Inventory:
         if address_id:
             with self._lock:
                 self._spent[address_id] = self._clock()
-
-
-def annotation(quotas: Sequence[Quota], at: datetime) -> dict[str, str]:
-    """For the leader's Lease, which is renewed all the time, so that it costs no write."""
-    found = {"at": at.replace(microsecond=0), "quotas": quotas}
-    return {QUOTAS: msgspec.json.encode(found).decode()}
 
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)

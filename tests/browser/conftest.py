@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from api.anycast_ip import OPEN, with_transition
+from api.anycast_ip import OPEN, Quota, with_quotas, with_transition
 from api.ingress_daemonset.types import resource
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
-from cloud.types import Quota
-from controllers.anycast_ip.sources import annotation
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, body_of
 from dashboard.app import Guard, create_app
 from dashboard.command import listen, server_of
@@ -151,7 +149,7 @@ def _reserved(api: FakeAPI, now: datetime) -> None:
 
 
 def _addresses(api: FakeAPI, now: datetime) -> None:
-    quotas = annotation([Quota("TOTAL_EIP_QUOTA", 12, 50), Quota("DAILY_EIP_APPLY", 38, 40)], now)
+    quotas = with_quotas([Quota("TOTAL_EIP_QUOTA", 12, 50), Quota("DAILY_EIP_APPLY", 38, 40)], now)
     api.edit(cli.resource("Lease"), "drawbridge", {"metadata": {"annotations": quotas}}, "drawbridge")
     for number in range(1, 5):
         created = now - timedelta(hours=number)
