@@ -245,8 +245,7 @@ class Lab:
 
     def start(self) -> None:
         """A controller that knows nothing, as after a crash."""
-        self.claims = ClaimStore(self.kube, "drawbridge", self.clock)
-        self.claims.load(self.cluster)
+        self.claims = ClaimStore(self.kube, "drawbridge", self.clock, self.cluster)
         timing = Timing(self.clock, self.sleep)
         calls = Caller(self.sender, 1.0, Timeouts(30, 10), lambda: None, lambda: None, timing)
         given: Any = self.recorder

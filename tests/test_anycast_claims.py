@@ -40,8 +40,7 @@ def test_an_emptied_uuid_is_not_created_again(data: dict[str, str]) -> None:
 
 def test_a_claim_that_two_threads_settle_at_once_is_settled() -> None:
     kube, claim = Kube(), claim_for(a_node(TAINT), SETTINGS, NOW)
-    claims = ClaimStore(kube, "drawbridge", FakeClock())
-    claims.load()
+    claims = ClaimStore(kube, "drawbridge", FakeClock(), "")
     kube.place("configmaps", stored(claim))
     assert claims.look_for_late() == [claim.uid]
     others = [claim.uid]

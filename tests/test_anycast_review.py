@@ -180,10 +180,8 @@ def test_a_node_without_its_label_shows_its_address_as_long_as_that_is_bound(
     assert lab.claims.claims
 
 
-def held(kube: Any, cluster: str) -> ClaimStore:
-    store = ClaimStore(kube, "drawbridge", FakeClock())
-    store.load(cluster)
-    return store
+def held(kube: Kube) -> ClaimStore:
+    return ClaimStore(kube, "drawbridge", FakeClock(), "")
 
 
 def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addresses_for_orphans() -> None:
@@ -210,12 +208,12 @@ def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addr
     ],
 )
 def test_a_claim_that_a_user_spoilt_stops_nothing(change: dict[str, str]) -> None:
-    kube: Any = Kube()
+    kube = Kube()
     claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
     text = json.dumps(json.loads(data(claim)["claim"]) | change).replace('"DEEP"', DEEP)
     kube.place("configmaps", stored(claim, text))
 
-    assert not held(kube, "").claims
+    assert not held(kube).claims
 
 
 ORDER = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
@@ -230,8 +228,8 @@ RECORDED = replace(ORDER, token="t of another leader", address="eip-1")
     ],
 )
 def test_what_is_known_of_an_order_goes_with_it_and_not_before(ends: Callable[[ClaimStore], None]) -> None:
-    kube: Any = Kube()
-    ours = held(kube, "")
+    kube = Kube()
+    ours = held(kube)
     ours.put_order(ORDER)
     ours.refused.add("t")
     ours.put(replace(ORDER, labels={"need": "true"}))
@@ -256,16 +254,16 @@ def order_again(ours: ClaimStore) -> None:
 def test_what_another_leader_has_made_of_a_claim_stays(
     known: Claim | None, change: Callable[[ClaimStore], None]
 ) -> None:
-    kube: Any = Kube()
+    kube = Kube()
     if known:
         kube.place("configmaps", stored(known))
-    ours, others = held(kube, ""), held(kube, "")
+    ours, others = held(kube), held(kube)
     others.put(RECORDED)
 
     with pytest.raises((AlreadyExists, Conflict)):
         change(ours)
 
-    assert ours.get("u1") == held(kube, "").get("u1") == RECORDED
+    assert ours.get("u1") == held(kube).get("u1") == RECORDED
 
 
 def settled(lab: Lab) -> bool:

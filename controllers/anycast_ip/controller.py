@@ -70,8 +70,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
 
     def begin() -> Begun:
         uuid, incarnation = cluster_identity(client)
-        claims = ClaimStore(client, context.namespace, CLOCK.monotonic)
-        claims.load(incarnation)
+        claims = ClaimStore(client, context.namespace, CLOCK.monotonic, incarnation)
         return Begun(uuid, claims, read_unbinds(client, settings().leader_election))
 
     begun = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)

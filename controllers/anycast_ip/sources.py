@@ -146,7 +146,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class ClaimStore:
-    """Safe to share between threads.
+    """Safe to share between threads. All claims are read at the start. KubeError.
+
+    Those of another *cluster* come from its backup, and their addresses are in use there.
 
     *unsent* are tokens of orders that have not been sent; after a start there is none, so that each order is in doubt:
     it may have brought an address that no claim names yet. *refused* are tokens that the cloud takes no more, and
@@ -154,14 +156,17 @@ class ClaimStore:
     the last claim that has the token.
     """
 
-    def __init__(self, client: Client, namespace: str, clock: Callable[[], float]) -> None:
-        self._store, self._clock = Store(client, namespace, ConfigMap), clock
+    def __init__(self, client: Client, namespace: str, clock: Callable[[], float], cluster: str) -> None:
+        self._store, self._clock, self._cluster = Store(client, namespace, ConfigMap), clock, cluster
         self._claims: dict[str, Claim] = {}
         self._index: dict[Hashable, set[str]] = {}
         self._lock = threading.Lock()
-        self._cluster, self._listed = "", set[str]()
         self.has_unmanaged, self._unanswered = False, dict[str, float]()
         self.unsent, self.refused, self.exhausted = set[str](), set[str](), set[str]()
+        stored = self._store.list(SELECTED)
+        self._listed = {each.metadata.name for each in stored}
+        for claim in filter(None, map(self._managed, stored)):
+            self._note(claim.uid, claim)
 
     @property
     def claims(self) -> Mapping[str, Claim]:
@@ -181,14 +186,6 @@ class ClaimStore:
         """The claim's ConfigMap, for Events about an address whose node is gone."""
         stored = self._store.known.get(name_of(uid), ObjectMeta())
         return Regarding("v1", "ConfigMap", name_of(uid), self._store.namespace, stored.uid)
-
-    def load(self, cluster: str = "") -> None:
-        """Read all claims. Those of another *cluster* come from its backup, and their addresses are in use there."""
-        self._cluster, self.has_unmanaged = cluster, False
-        stored = self._store.list(SELECTED)
-        self._listed = {each.metadata.name for each in stored}
-        for claim in filter(None, map(self._managed, stored)):
-            self._note(claim.uid, claim)
 
     def look_for_late(self) -> Collection[str]:
         """The uids of claims that came since, by late writes of the leader before, for `settle` to read. KubeError."""
