@@ -56,7 +56,7 @@ def announcing(found: Entries, settings: AllowList, now: datetime) -> tuple[Anno
     waiting = [
         Announcing(each.node, each.address, each.id, each.state, each.since, each.since + wait)
         for each in found
-        if each.since and each.state != IN_USE
+        if each.state != IN_USE
     ]
     return tuple(sorted((each for each in waiting if each.until > now), key=lambda each: each.until))
 
@@ -239,7 +239,7 @@ def _claim(found: ConfigMap, cluster: str | None) -> Claim | None:
 
 
 def allow_list(inventory: Inventory) -> Entries:
-    """None without a wait, which alone makes it matter here, and where the ConfigMap may not be read."""
+    """Nothing without a wait, which alone makes it matter here, and where the ConfigMap may not be read."""
     settings = inventory.installed.settings_or_defaults.anycast_ip.allow_list
     if not settings.wait:
         return ()

@@ -256,12 +256,12 @@ def _plan_when_unbound(seen: Address, snapshot: Snapshot, claim: Claim) -> Step:
         return Step(Action.BIND, address=seen)
     if announcement.problem:
         text = f"{seen.id} must be in the allow-list first: {announcement.problem}"
-        return Step(Action.ANNOUNCE, Note("AnycastIpDelayed", text), seen)
+        return Step(Action.ANNOUNCE, Note("AnycastIpDelayed", text))
     if announcement.since is None or announcement.until is None:
-        return Step(Action.ANNOUNCE, address=seen)  # it is about to be listed
+        return Step(Action.ANNOUNCE)  # it is about to be listed
     since, until = rfc3339(announcement.since), rfc3339(announcement.until)
     text = f"{seen.ip} ({seen.id}) is in the allow-list since {since}, and is bound at {until}"
-    return Step(Action.ANNOUNCE, Note(ANNOUNCED, text, "Normal"), seen)
+    return Step(Action.ANNOUNCE, Note(ANNOUNCED, text, "Normal"))
 
 
 def _plan_order(snapshot: Snapshot) -> Step:
@@ -407,5 +407,5 @@ def plan_bandwidth(seen: Address, node: Node, claim: Claim, settings: AnycastIPS
     """After the opening, which a refusal must not delay. What is not ours stays as it is."""
     wanted = wanted_bandwidth(node, settings)
     if claim.ours and wanted and seen.terms.bandwidth not in (0, wanted):
-        return Step(Action.RESIZE, address=seen)
+        return Step(Action.RESIZE)
     return NOTHING
