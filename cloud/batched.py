@@ -275,7 +275,7 @@ class BatchedCloud:
         self.batchers: list[Batcher[Any, Any]] = []
         alone = Shape(senders=SENDERS)
         self._quota = CircuitBreaker(clock, closed)
-        self.address = self._batcher(_found(self._addresses), Shape(PAGE, distance=0.7)).ask
+        self.address = self._batcher(_found(cloud.addresses), Shape(PAGE, distance=0.7)).ask
         """By its id; None when the cloud does not list it."""
         self.addresses_on = self._batcher(self._addresses_on, Shape(FILTER_VALUES, distance=0.3)).ask
         """All addresses of the instance, of any type."""
@@ -333,9 +333,6 @@ class BatchedCloud:
         made = Batcher(call, shape, breaker, self._clock)
         self.batchers.append(made)
         return made
-
-    def _addresses(self, ids: Sequence[str]) -> Mapping[str, Address]:
-        return {each.id: each for each in self._cloud.addresses(ids)}
 
     def _addresses_on(self, instances: Sequence[str]) -> Sequence[tuple[Address, ...]]:
         found = self._cloud.addresses_on(instances)

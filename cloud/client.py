@@ -68,9 +68,10 @@ class Cloud:
     def __init__(self, calls: Caller) -> None:
         self._call = calls.call
 
-    def addresses(self, ids: Collection[str]) -> list[Address]:
+    def addresses(self, ids: Collection[str]) -> dict[str, Address]:
         """Those of *ids* that exist; the others are not mentioned, even if they cannot be ids at all."""
-        return gathered(lambda some: self._page({"AddressIds": some}, 0)[0], ids, PAGE)
+        found = gathered(lambda some: self._page({"AddressIds": some}, 0)[0], ids, PAGE)
+        return {each.id: each for each in found}
 
     def addresses_on(self, instances: Collection[str]) -> list[Address]:
         """All addresses of the instances, of any type: also a WanIP, which is not an EIP."""

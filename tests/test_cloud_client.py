@@ -40,22 +40,21 @@ def test_any_number_of_ids_is_asked_for_a_hundred_at_a_time() -> None:
         DescribeAddresses=lambda params: found([row(each) for each in params["AddressIds"]], params)
     )
     ids = [f"eip-{number}" for number in range(250)]
-    assert sorted(address.id for address in cloud(fake).addresses([*ids, "eip-1"])) == sorted(ids)
+    assert sorted(cloud(fake).addresses([*ids, "eip-1"])) == sorted(ids)
     assert [len(params["AddressIds"]) for _, params in fake.asked] == [100, 100, 50]
 
 
 def test_to_ask_for_nothing_asks_nothing() -> None:
     fake = FakeTransport()
     ours = cloud(fake)
-    assert (ours.addresses([]), ours.addresses_on([]), ours.instances([])) == ([], [], {})
+    assert (ours.addresses([]), ours.addresses_on([]), ours.instances([])) == ({}, [], {})
     ours.create_tags([])
     assert fake.asked == []
 
 
 def read(**fields: object) -> Address:
     fake = FakeTransport(DescribeAddresses=lambda params: found([row("eip-1", **fields)], params))
-    (address,) = cloud(fake).addresses(["eip-1"])
-    return address
+    return cloud(fake).addresses(["eip-1"])["eip-1"]
 
 
 def test_an_address_is_what_its_row_says() -> None:

@@ -69,7 +69,7 @@ def look(inventory: Inventory) -> tuple[AnycastIP, Iterable[Problem]]:
         nodes = named(blocked, "still has", "still have")
         way_out = f"drawbridge explain node {blocked[0]}; docs/reference/names.md#events-anycast-ip"
         problems.append(Problem(f"{nodes} the taint {TAINT.key} after {usual / MINUTE:.0f} minutes", way_out))
-    names = tuple(sorted(each.metadata.name for each in tainted))
+    names = tuple(sorted(since))
     without = tuple(sorted(node.metadata.name for node in selected if is_open_without(node)))
     return AnycastIP(len(selected), len(selected) - len(names), names, without), problems
 

@@ -25,7 +25,7 @@ from api.anycast_ip import (
 from api.ingress_daemonset.template import FollowedNode, Template, Where, tolerations, where_of
 from cli.anycast_ip.addresses import address_claims
 from cli.anycast_ip.health import left_of, quotas_read
-from cli.anycast_ip.node import opens_when, terms_in_words
+from cli.anycast_ip.node import opens_when, taints_in_words, terms_in_words
 from cli.errors import Failure
 from cli.explain.kinds import ingress_daemonsets_of, snapshot_of
 from cli.explain.prediction import Snapshot, creation_of, predict
@@ -205,7 +205,7 @@ def join(inventory: Inventory, count: int, like: str) -> Join:
         nodes=count,
         like=is_like,
         labels=node.metadata.labels,
-        taints=tuple(f"{each.key}={each.value}:{each.effect}" for each in closed.spec.taints),
+        taints=taints_in_words(closed),
         admission=_admission(node, snapshot),
         why_no_address="" if needed else _why_not(like or node.name, settings),
         orders=orders_for(inventory, count, nodes) if needed else None,

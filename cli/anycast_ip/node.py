@@ -81,8 +81,8 @@ def explain(inventory: Inventory, _namespace: str, name: str) -> NodeExplanation
         node=node.metadata.name,
         anycast_ip=standing(node, settings),
         address_terms=terms_in_words(node, settings),
-        taints=tuple(f"{each.key}={each.value}:{each.effect}" for each in node.spec.taints),
-        condition=_condition(raw),
+        taints=taints_in_words(node),
+        condition=_condition(node),
         transitions=transitions_of(node),
         annotations={
             name: value for name, value in annotations.items() if name.startswith(OURS) and name != HISTORY
@@ -111,6 +111,10 @@ def standing(node: Node, settings: AnycastIPSettings) -> str:
     return "needed, and open without proof of an address: the controllers look at it and close it, if it has none"
 
 
+def taints_in_words(node: Node) -> tuple[str, ...]:
+    return tuple(f"{each.key}={each.value}:{each.effect}" for each in node.spec.taints)
+
+
 def opens_when(settings: AnycastIPSettings) -> str:
     """What a node that is bound waits for, too."""
     check = settings.egress_check
@@ -136,11 +140,9 @@ def questions(node: Raw, snapshot: Snapshot) -> Iterator[Prediction]:
         yield predict(request, snapshot, action)
 
 
-def _condition(node: Raw) -> str:
-    for each in node.get("status", {}).get("conditions", ()):
-        if each.get("type") == CONDITION:
-            return f"{each.get('status', '')}, {each.get('reason', '')}: {each.get('message', '')}"
-    return ""
+def _condition(node: Node) -> str:
+    ours = (each for each in node.status.conditions if each.type == CONDITION)
+    return next((f"{each.status}, {each.reason}: {each.message}" for each in ours), "")
 
 
 def _without_taint(node: Raw) -> Raw:
