@@ -125,7 +125,8 @@ def _verb(call: Asked) -> str:
 class Sender:
     """The emulator without a socket; *before* and *after* each call may raise.
 
-    *instead* has what is answered to an action with these parameters though nothing is done, if anything.
+    Another *world* is as with the keys of another account. *instead* has what is answered to an action with these
+    parameters though nothing is done, if anything.
     """
 
     def __init__(self, world: World) -> None:
@@ -133,10 +134,6 @@ class Sender:
         self.before: Callable[[str], None] = lambda action: None
         self.after: Callable[[str], None] = lambda action: None
         self.instead: Callable[[str, Mapping[str, Any]], object] = lambda action, params: None
-
-    def use(self, world: World) -> None:
-        """As with the keys of another account."""
-        self.world = world
 
     def call(self, api: Api, params: Mapping[str, object], type: type[T], timeout: float) -> T:  # noqa: A002
         self.before(api.action)
@@ -350,12 +347,13 @@ class Lab:
             self.join(name)
         self.run(self.all_open, seconds, "open")
 
-    def leave(self, name: str = "n1", *, scaled_in: bool = True) -> None:
-        """Its Node object goes, and if its pool was *scaled_in*, its instance ends soon."""
-        instance = instance_of(self.node(name))
-        if scaled_in and instance:
-            self.world.fleet[instance] = Instance(id=instance, state="TERMINATING")
-        del self.kube.objects["nodes", name]
+    def leave(self, *names: str, scaled_in: bool = True) -> None:
+        """The Node objects go, n1's by default, and if their pool was *scaled_in*, the instances end soon."""
+        for name in names or ("n1",):
+            instance = instance_of(self.node(name))
+            if scaled_in and instance:
+                self.world.fleet[instance] = Instance(id=instance, state="TERMINATING")
+            del self.kube.objects["nodes", name]
 
     def node(self, name: str = "n1") -> ReportedNode:
         return msgspec.convert(self.kube.api.get(NODES, name), ReportedNode)

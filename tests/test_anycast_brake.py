@@ -21,8 +21,7 @@ HOUR = 3600.0
 def copied(*names: str, **fields: Any) -> Lab:
     """The control plane is a copy: the nodes that go here, and their instances, are served by another one."""
     lab = open_lab(*names, **fields)
-    for name in names:
-        lab.leave(name, scaled_in=False)
+    lab.leave(*names, scaled_in=False)
     return lab
 
 

@@ -246,8 +246,7 @@ def test_at_a_used_up_quota_a_node_gets_the_address_of_one_that_leaves() -> None
     assert lab.count("ReleaseAddresses") == 0
     assert lab.count("AllocateAddresses") == before
     lab.settings = SETTINGS
-    for name in ("n2", "n3"):
-        lab.leave(name)
+    lab.leave("n2", "n3")
     lab.run(lab.is_clean, 120, "clean")
     assert lab.tag_values("aia-node-name") == set()
 
@@ -318,8 +317,7 @@ def test_a_claim_that_arrives_from_the_leader_before_goes_when_the_pool_is_full(
 def test_an_address_that_another_user_takes_or_releases_is_no_longer_idle() -> None:
     lab = lab_with(count=2)
     lab.opened("n0", "n1", "n2")
-    for name in ("n1", "n2"):
-        lab.leave(name)
+    lab.leave("n1", "n2")
     lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
     one, two = idle(lab)
     lab.world.alter(one, status="BIND", instance_id="ins-theirs")
@@ -426,8 +424,7 @@ def unaccounted(lab: Lab) -> Collection[str]:
 def test_what_is_idle_is_counted_with_its_seconds() -> None:
     lab = lab_with(count=3)
     lab.opened("n1", "n2")
-    for name in ("n1", "n2"):
-        lab.leave(name)
+    lab.leave("n1", "n2")
     lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
     lab.run_for(2)
     before = metric("idle_seconds_total")

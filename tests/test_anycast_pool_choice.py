@@ -174,10 +174,10 @@ def test_an_idle_address_stays_though_the_keys_are_another_accounts_for_a_while(
     lab.run(lambda: idle(lab) == {address}, 400, "adopted")
     (before,) = (each for each in stored(lab) if each.pooled)
     ours = lab.world
-    lab.sender.use(World(Knobs(instances_exist=False), lab.clock))
+    lab.sender.world = World(Knobs(instances_exist=False), lab.clock)
     lab.run_for(2 * SETTINGS.resync_period)
     assert idle(lab) == {address}
-    lab.sender.use(ours)
+    lab.sender.world = ours
     lab.run_for(2 * SETTINGS.resync_period)
 
     assert before in stored(lab)
@@ -271,8 +271,7 @@ def test_a_death_at_any_call_loses_nothing_and_releases_no_lent_address(action: 
         for name in names:
             lab.join(name)
         run_with_deaths(lab, lab.all_open, 600, "open")
-        for name in names:
-            lab.leave(name)
+        lab.leave(*names)
         run_with_deaths(lab, lambda: theirs <= idle(lab) and len(idle(lab)) <= 4, 900, "idle")
     lab.settings = SETTINGS
     # Without a node, first an address counts as gone, then its tags; each is looked at again after AGAIN.

@@ -59,16 +59,12 @@ def test_nodes_that_wait_for_the_others_refusal_say_so() -> None:
 
 @pytest.mark.parametrize("action", ["DisassociateAddress", "ReleaseAddresses", "DeleteTags"])
 def test_one_address_that_must_not_be_given_back_does_not_block_the_others(action: str) -> None:
-    lab = Lab()
-    lab.join("bad")
-    for name in names(20):
-        lab.opened(name)
+    lab = open_lab("bad", *names(20))
     (bad,) = lab.on("bad")
     lab.knobs.denied_resources = {action: [bad.id, "aia-node-name=bad"]}
     lab.leave("bad")
     lab.run_for(20)
-    for name in names(20):
-        lab.leave(name)
+    lab.leave(*names(20))
     lab.run(lambda: {claim.node for claim in lab.claims.claims.values()} == {"bad"}, 120, "all others gone")
     lab.run_for(60)
 
@@ -86,10 +82,7 @@ def test_one_address_that_must_not_be_given_back_does_not_block_the_others(actio
     ],
 )
 def test_one_claim_that_cannot_be_written_does_not_block_a_batch_of_releases(error: Exception) -> None:
-    lab = Lab()
-    lab.join("bad")
-    for name in names(10):
-        lab.opened(name)
+    lab = open_lab("bad", *names(10))
     bad = f"anycast-ip-{lab.node('bad').metadata.uid}"
 
     def refuse(name: str, body: Any) -> None:
@@ -97,8 +90,7 @@ def test_one_claim_that_cannot_be_written_does_not_block_a_batch_of_releases(err
             raise error
 
     lab.kube.before_write = refuse
-    for name in ["bad", *names(10)]:
-        lab.leave(name)
+    lab.leave("bad", *names(10))
     lab.run(lambda: {claim.node for claim in lab.claims.claims.values()} == {"bad"}, 120, "all others gone")
     lab.run_for(30)
     assert bad in lab.recorder.about or isinstance(error, Conflict)
@@ -114,9 +106,7 @@ def test_at_the_limit_of_tag_values_as_many_nodes_are_served_as_there_are_values
     lab.run_for(300)
     assert lab.count("CreateTags") <= 60
     assert any("TagValue" in message for _, message in lab.recorder.events)
-    for name in names(20):
-        if lab.is_open(name):
-            lab.leave(name)
+    lab.leave(*filter(lab.is_open, names(20)))
     lab.run(lab.all_open, 700, "the others open with the values of those that left")
 
 

@@ -94,12 +94,12 @@ def test_keys_of_another_account_close_no_node_of_the_original_and_order_nothing
         address = lab.add_address(f"ins-{name}", tags=original(name))
         lab.edit(name, {"metadata": {"annotations": {ADDRESS_ID: address}}})
     ours, another = lab.world, World(Knobs(instances_exist=False), lab.clock)
-    lab.sender.use(another)
+    lab.sender.world = another
     lab.run_for(2 * SETTINGS.resync_period)
     assert [each for each in lab.nodes() if is_tainted(each)] == []
     assert (another.addresses, lab.recorder.reasons) == ({}, ["FailedAllocateAnycastIp"] * 2)
 
-    lab.sender.use(ours)
+    lab.sender.world = ours
     lab.run(lab.all_open, 400, "proven")
     assert {each.address for each in lab.claims.claims.values()} == {each.id for each in lab.elastic()}
 
@@ -107,12 +107,12 @@ def test_keys_of_another_account_close_no_node_of_the_original_and_order_nothing
 def test_keys_of_another_account_order_nothing_for_a_node_that_joins() -> None:
     lab = Lab()
     ours, another = lab.world, World(Knobs(instances_exist=False), lab.clock)
-    lab.sender.use(another)
+    lab.sender.world = another
     lab.join()
     lab.run_for(60)
     assert (another.addresses, lab.recorder.reasons) == ({}, ["FailedAllocateAnycastIp"])
 
-    lab.sender.use(ours)
+    lab.sender.world = ours
     lab.run(lab.all_open, 120, "proven")
     assert len(lab.elastic()) == 1
 
