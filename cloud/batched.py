@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from cloud.client import FILTER_VALUES, PAGE, RELEASES, TAGS, Cloud, in_halves
 from cloud.errors import (
@@ -163,7 +163,6 @@ class Batcher(Generic[K, V]):
         self._waiting: deque[_Request[K, V]] = deque()
         self._free_at, self._sending = -math.inf, 0
         self._changed = threading.Condition()
-        self.wait: Callable[[futures.Future[V]], V] = self._served
 
     def ask(self, item: K, key: str = "") -> V:
         """Wait for the answer; *key*, by default the item, distinguishes callers when some are refused."""
@@ -186,15 +185,8 @@ class Batcher(Generic[K, V]):
             return math.inf
         return -math.inf if len(self._waiting) >= self._shape.size else self._free_at
 
-    def step(self) -> bool:
-        """Send one batch if one is due."""
-        with self._changed:
-            batch = self._take() if self.due <= self._clock() else ()
-        if batch:
-            self._send(batch)
-        return bool(batch)
-
-    def _served(self, answer: futures.Future[V]) -> V:
+    def wait(self, answer: futures.Future[V]) -> V:
+        """The result of *answer*, from `submit`; until it is there, this thread calls when it is its turn."""
         while batch := self._next(answer):
             self._send(batch)
         return answer.result()
@@ -272,7 +264,6 @@ class BatchedCloud:
         self._cloud, self._closed, self._clock = cloud, closed, clock
         self._existing: set[Tag] = set()
         self._tagging = threading.Lock()
-        self.batchers: list[Batcher[Any, Any]] = []
         alone = Shape(senders=SENDERS)
         self._quota = CircuitBreaker(clock, closed)
         self.address = self._batcher(_found(cloud.addresses), Shape(PAGE, distance=0.7)).ask
@@ -330,9 +321,7 @@ class BatchedCloud:
         breaker: CircuitBreaker | None = None,
     ) -> Batcher[K, V]:
         breaker = breaker or CircuitBreaker(self._clock, self._closed)
-        made = Batcher(call, shape, breaker, self._clock)
-        self.batchers.append(made)
-        return made
+        return Batcher(call, shape, breaker, self._clock)
 
     def _addresses_on(self, instances: Sequence[str]) -> Sequence[tuple[Address, ...]]:
         found = self._cloud.addresses_on(instances)

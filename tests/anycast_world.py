@@ -25,6 +25,7 @@ from cloud.types import Address as CloudAddress
 from controllers.anycast_ip.brake import unbinds_in
 from controllers.anycast_ip.claim import CLUSTER_UUID, FIELD, LABELS, Claim, data, instance_of, name_of
 from controllers.anycast_ip.controller import Begun, assemble
+from controllers.anycast_ip.reconciler import Reconciler
 from controllers.anycast_ip.sources import ClaimStore, ReportedNode, decode
 from controllers.controller import Clock, Controller
 from controllers.manager import Context
@@ -42,6 +43,7 @@ from kube.resources import CONFIG_MAPS, NODES, PODS
 from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
+from tests.cloud_server import batchers, step
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
 from tests.metrics import sample
@@ -252,21 +254,23 @@ class Lab:
         context = Context(self.kube, none, given, lambda: None, none, annotate=self.lease.update)
         clocks = Clock(lambda: NOW + timedelta(seconds=self.clock()), self.clock)
         begun = Begun(UUID, self.claims, unbinds_in(self.lease))
-        self.feature = assemble(
-            context, Cloud(calls), self.watch.informer, lambda: self.settings, begun, clocks
-        )
+        informer = self.watch.informer
+        self.controllers = assemble(context, Cloud(calls), informer, lambda: self.settings, begun, clocks)
+        reconcile: Any = next(each.reconcile for each in self.controllers if each.queue.name == "anycast_ip")
+        self.reconciler: Reconciler = reconcile.__self__
+        self.sources = self.reconciler._reader._sources
+        self.batchers = batchers(self.reconciler._reader._cloud)
         self._waiting = dict[Controller, list[tuple[greenlet, Answer]]]()
-        for batcher in self.feature.cloud.batchers:
-            batcher.wait = wait
-        self.feature.sources.enqueue_all()
-        for controller in self.feature.controllers:
+        for batcher in self.batchers:
+            batcher.wait = wait  # type: ignore[method-assign]
+        for controller in self.controllers:
             controller.start()
 
     def turn(self) -> bool:
         """All that can be done now; whether anything was."""
         self.watch.show(self.shown())
-        worked = [self._work(each) and not each._first for each in self.feature.controllers]
-        sent = [batcher.step() for batcher in self.feature.cloud.batchers]
+        worked = [self._work(each) and not each._first for each in self.controllers]
+        sent = [step(batcher) for batcher in self.batchers]
         return any(worked) or any(sent)
 
     def _work(self, controller: Controller) -> bool:
@@ -305,8 +309,8 @@ class Lab:
 
     def _due(self) -> float:
         """When something can be done next."""
-        promised = [due for each in self.feature.controllers for due, *_ in each.queue._delayed[:1]]
-        return min([each.due for each in self.feature.cloud.batchers] + promised)
+        promised = [due for each in self.controllers for due, *_ in each.queue._delayed[:1]]
+        return min([each.due for each in self.batchers] + promised)
 
     def run_for(self, seconds: float) -> None:
         end = self.clock() + seconds

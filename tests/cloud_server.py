@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cloud.apis import Api
+from cloud.batched import BatchedCloud, Batcher
 from cloud.caller import Caller, Timeouts, Timing
 from cloud.errors import CloudError
 from cloud.transport import Transport
@@ -57,6 +58,21 @@ class FakeTransport:
         if isinstance(answer, CloudError):
             raise answer
         return msgspec.convert(answer, type)
+
+
+def batchers(cloud: BatchedCloud) -> list[Batcher[Any, Any]]:
+    """In the order in which they were made."""
+    found = (getattr(each, "__self__", each) for each in vars(cloud).values())
+    return [each for each in found if isinstance(each, Batcher)]
+
+
+def step(batcher: Batcher[Any, Any]) -> bool:
+    """Send one batch if one is due, without a thread that waits for it."""
+    with batcher._changed:
+        batch = batcher._take() if batcher.due <= batcher._clock() else ()
+    if batch:
+        batcher._send(batch)
+    return bool(batch)
 
 
 def in_turn(*results: object) -> Callable[[Mapping[str, Any]], object]:

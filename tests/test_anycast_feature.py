@@ -109,7 +109,7 @@ def test_addresses_that_were_given_up_are_remembered_while_a_list_may_have_them(
         lab.run(lab.all_open, 60, "open")
         lab.leave(f"n{number}")
         lab.run(lab.is_clean, 120, "clean")
-    inventory = lab.feature.sources.inventory
+    inventory = lab.sources.inventory
     assert len(inventory._spent) == 20
     lab.run_for(SPENT + 2 * SETTINGS.resync_period)
 

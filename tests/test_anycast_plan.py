@@ -309,4 +309,4 @@ def test_what_another_node_has_a_claim_to_is_not_found() -> None:
     lab.watch.show(lab.nodes())
     lab.turn()
 
-    assert lab.feature.reconciler._reader.local(node.metadata.uid).related.found is None
+    assert lab.reconciler._reader.local(node.metadata.uid).related.found is None

@@ -378,7 +378,7 @@ def test_what_vanishes_is_replaced_at_a_measured_pace() -> None:
     end = lab.clock() + 600
     while lab.clock() < end:
         vanish()
-        lab.feature.sources.enqueue_all()
+        lab.sources.enqueue_all()
         lab.run_for(5)
 
     assert lab.count("AllocateAddresses") <= 2 + 2 * 11

@@ -36,7 +36,7 @@ def test_what_the_tags_still_list_is_not_gone(restarted: bool) -> None:
         lab.knobs.instances_exist = False
         lab.start()
     lab.edit("n1", {"spec": {"taints": None}})
-    lab.feature.sources.inventory.is_wanted = True
+    lab.sources.inventory.is_wanted = True
     lab.run_for(1800)
 
     assert sorted(each.id for each in lab.elastic()) == before
@@ -383,7 +383,7 @@ def test_what_is_ordered_though_a_backup_is_older_than_the_nodes_address_is_rele
         # As another worker, while the answer is awaited.
         for uid in lab.claims.claims if at_once and verb == "delete" else ():
             if uid.startswith(ORPHAN):
-                lab.feature.reconciler.reconcile(uid)
+                lab.reconciler.reconcile(uid)
 
     lab = open_lab("n1", "n2", settings=pooling(count=1), quota_total=2)
     lab.join("n3")

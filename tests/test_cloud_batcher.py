@@ -21,7 +21,7 @@ from controllers.anycast_ip.controller import WORKERS
 from controllers.liveness import LONGEST_RUN
 from dev.lab.waiting import until
 from settings import CloudSettings
-from tests.cloud_server import FakeTransport, calls, error
+from tests.cloud_server import FakeTransport, batchers, calls, error, step
 from tests.fakes import FakeClock
 
 
@@ -47,7 +47,7 @@ class Desk:
 
     def ask(self, *items: str) -> list[Future[str]]:
         answers = [self.batcher.submit(each) for each in items]
-        while self.batcher.step():
+        while step(self.batcher):
             pass
         return answers
 
@@ -69,7 +69,7 @@ def test_the_first_goes_at_once_and_the_next_together_after_the_distance_or_when
     assert desk.calls == [["a"]]
     assert desk.batcher.due == desk.clock() + 0.5
     desk.clock.advance(0.5)
-    assert desk.batcher.step()
+    assert step(desk.batcher)
     assert [each.result() for each in later] == ["B", "C"]
     desk.ask(*names(12))
 
@@ -226,7 +226,7 @@ def test_tags_are_created_once_and_their_refusal_is_that_of_the_callers_that_nee
     shared, one, two = ("k", "shared"), ("k", "1"), ("k", "2")
     wanted = {"a": [shared, one], "b": [shared, two]}
     answers = [cloud._new_tags.submit(tags, key) for key, tags in wanted.items()]
-    assert cloud._new_tags.step()
+    assert step(cloud._new_tags)
     errors = [answer.exception() for answer in answers]
 
     assert (type(errors[0]), type(errors[1])) == (type(None), Rejected)
@@ -239,11 +239,11 @@ def test_a_question_of_which_only_a_part_was_in_the_call_that_failed_leaves_noth
     with pytest.raises(Unavailable):
         cloud.instance_states(names(PAGE + 1))
 
-    assert {each.due for each in cloud.batchers} == {math.inf}
+    assert {each.due for each in batchers(cloud)} == {math.inf}
 
 
 def test_when_no_call_is_answered_all_workers_have_their_turn_before_the_process_counts_as_hung() -> None:
     cloud = batched(FakeTransport(), FakeClock())
-    shapes = [each._shape for each in cloud.batchers]
+    shapes = [each._shape for each in batchers(cloud)]
     longest = max(WORKERS / (each.size * each.senders) for each in shapes)
     assert longest * CloudSettings().call_timeout < LONGEST_RUN

@@ -75,9 +75,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
 
     begun = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)
     if begun and not context.stop.is_set():
-        feature = assemble(context, cloud, informer, lambda: settings().anycast_ip, begun, CLOCK)
-        feature.sources.enqueue_all()
-        context.run(*feature.controllers)
+        context.run(*assemble(context, cloud, informer, lambda: settings().anycast_ip, begun, CLOCK))
 
 
 @dataclass(frozen=True)
@@ -89,16 +87,6 @@ class Begun:
     unbound: Unbinds
 
 
-@dataclass(frozen=True)
-class Feature:
-    """All parts, put together."""
-
-    sources: Sources
-    reconciler: Reconciler
-    cloud: BatchedCloud
-    controllers: Sequence[Controller]
-
-
 def assemble(
     context: Context,
     cloud: Cloud,
@@ -106,7 +94,8 @@ def assemble(
     settings: Callable[[], AnycastIPSettings],
     begun: Begun,
     clocks: Clock,
-) -> Feature:
+) -> Sequence[Controller]:
+    """All controllers, with all nodes and claims queued."""
     client, clock, claims = context.client, clocks.monotonic, begun.claims
     queue = WorkQueue("anycast_ip", pauses=PAUSES, clock=clock)
     batched = BatchedCloud(cloud, lambda: reconciler.try_refused(), clock)
@@ -138,7 +127,8 @@ def assemble(
         Controller(queue, reconciler.reconcile, nodes, workers=WORKERS),
         Controller(conditions.queue, conditions.reconcile, workers=CONDITION_WORKERS),
     ]
-    return Feature(sources, reconciler, batched, controllers)
+    sources.enqueue_all()
+    return controllers
 
 
 def _look(look: Callable[[], None], name: str) -> float:
