@@ -62,14 +62,14 @@ class AllowList:
     def reconcile(self, _: str) -> float:
         """Before the cluster's addresses were read once, they are not known well enough."""
         settings = self._sources.settings().allow_list
-        name = settings.config_map if settings.enabled else ""
-        if name and self._sources.inventory.read_at is None:
+        name = settings.config_map
+        if not settings.enabled:
+            self._forget()
+            return PERIOD
+        if self._sources.inventory.read_at is None:
             return SOON
         try:
-            if name:
-                self._publish(name)
-            else:
-                self._forget()
+            self._publish(name)
         except (KubeError, ValueError) as error:
             self._read_at = -math.inf
             self._report(str(error))
@@ -80,8 +80,9 @@ class AllowList:
 
     def _forget(self) -> None:
         """While it is switched off, its ConfigMap may be deleted: what was listed has to be read again."""
-        self._name, self._found = "", None
+        self._read_at = -math.inf
         self._announcements.note((), is_ours=False)
+        self._report("")
         ADDRESSES.set(0)
 
     def _report(self, problem: str) -> None:
@@ -95,16 +96,14 @@ class AllowList:
         if name != self._name or self._clock() >= self._read_at + REREAD:
             self._found = self._store.read(name, ALLOW_LIST_LABEL)
             self._name, self._read_at = name, self._clock()
-            self._announcements.note(entries_in(self._found), is_ours=False)
-            self._enqueue_waiting(entries_in(self._found))
+            self._note(entries_in(self._found), is_ours=False)
         before = entries_in(self._found)
         listed = self._entries(before)
         data = data_of(listed)
         if self._found is None or self._found.data != data:
             labels = {MANAGED_BY: MANAGER, ALLOW_LIST_LABEL: ALLOW_LIST_VALUE}
             self._found = self._store.write(name, labels, data=data)
-            self._announcements.note(listed, is_ours=True)
-            self._enqueue_waiting(listed, before)
+            self._note(listed, before, is_ours=True)
             log.info("allow-list written", name=name, addresses=len(listed))
         ADDRESSES.set(len(listed))
 
@@ -116,8 +115,9 @@ class AllowList:
         self._ips = {each.address: known[each.address] for each in claims if each.address in known}
         return entries(claims, nodes, self._ips, before, self._sources.clocks.now())
 
-    def _enqueue_waiting(self, listed: Entries, before: Entries = ()) -> None:
+    def _note(self, listed: Entries, before: Entries = (), *, is_ours: bool) -> None:
         """Nodes may wait for what is listed and was not *before*."""
+        self._announcements.note(listed, is_ours=is_ours)
         new = {each.id for each in listed if each.state != IN_USE} - {each.id for each in before}
         for claim in self._sources.claims.claims.values() if new else ():
             if claim.address in new:
