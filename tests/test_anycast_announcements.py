@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from api.anycast_ip import IDLE, TEXT, Entry, is_tainted
+from cli.anycast_ip.addresses import announcing as announced
 from controllers.anycast_ip.allow_list import LONGEST_WRITE, Announcements
 from controllers.anycast_ip.snapshot import Announcement
+from kube.types import NEVER
 from settings.anycast_ip import AllowList
 from tests.anycast_world import Lab, metric, open_lab, plenty
 from tests.factories import NOW
@@ -92,6 +94,7 @@ def opened_so_far() -> float:
         ),
         pytest.param(NOW - timedelta(seconds=1), False, NOW, id="just now: no later than it is read"),
         pytest.param(NOW + timedelta(hours=1), False, NOW, id="in the future"),
+        pytest.param(NEVER, False, NOW, id="at the end of all times"),
         pytest.param(NOW - timedelta(hours=1), True, NOW, id="by this process: from the answer"),
     ],
 )
@@ -102,6 +105,11 @@ def test_what_another_leader_wrote_counts_from_the_end_of_the_longest_write(
     found.note((Entry(address="9.0.0.1", id="eip-1", state=IDLE, since=recorded),), is_ours=is_ours)
 
     assert found.of("eip-1", 1e6) == Announcement(since, since + timedelta(seconds=1e6))
+
+
+def test_the_command_shows_a_time_at_the_end_of_all_times() -> None:
+    found = (Entry(address="9.0.0.1", id="eip-1", state=IDLE, since=NEVER),)
+    assert [each.until for each in announced(found, listing(BEFORE), NOW)] == [NEVER]
 
 
 def test_while_the_list_is_off_a_node_does_not_wait_for_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 
@@ -34,7 +34,7 @@ from controllers.anycast_ip.claim import read as read_claim
 from controllers.anycast_ip.planner import is_leaving
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, Selection
-from kube.types import ConfigMap, Node, ObjectMeta
+from kube.types import ConfigMap, Node, ObjectMeta, after
 from settings import AnycastIPSettings
 from settings.anycast_ip import AllowList
 
@@ -52,9 +52,8 @@ class Announcing(Document, frozen=True):
 
 def announcing(found: Entries, settings: AllowList, now: datetime) -> tuple[Announcing, ...]:
     """The one that is next comes first."""
-    wait = timedelta(seconds=settings.wait)
     waiting = [
-        Announcing(each.node, each.address, each.id, each.state, each.since, each.since + wait)
+        Announcing(each.node, each.address, each.id, each.state, each.since, after(each.since, settings.wait))
         for each in found
         if each.state != IN_USE
     ]

@@ -181,7 +181,7 @@ class Announcements:
         now, before = self._now(), self._listed
         listed = dict[str, tuple[datetime, datetime]]()
         for each in found:
-            certain = now if is_ours else min(now, each.since + LONGEST_WRITE)
+            certain = now if is_ours else min(now, min(now, each.since) + LONGEST_WRITE)
             known = before.get(each.id)
             listed[each.id] = known if known and known[0] == each.since else (each.since, certain)
         self._listed = listed
