@@ -71,10 +71,10 @@ class Killed(BaseException):
     """The controller's end, in the middle of whatever it was at."""
 
 
-def stored(claim: Claim, text: str = "") -> dict[str, Any]:
-    """The ConfigMap of *claim*, or with this *text* in its place."""
-    content = {FIELD: text} if text else data(claim)
-    return {"metadata": {"name": name_of(claim.uid), "labels": LABELS}, "data": content}
+def config_map(claim: Claim, text: str = "") -> dict[str, Any]:
+    """That of *claim*, or with this *text* in its place."""
+    metadata = {"name": name_of(claim.uid), "namespace": "drawbridge", "labels": LABELS}
+    return {"metadata": metadata, "data": {FIELD: text} if text else data(claim)}
 
 
 class Kube(Client):

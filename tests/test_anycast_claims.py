@@ -10,7 +10,7 @@ from api.anycast_ip import TAINT
 from controllers.anycast_ip.claim import CLUSTER_UUID, claim_for
 from controllers.anycast_ip.sources import ClaimStore, cluster_identity
 from dev.fake_api import Request
-from tests.anycast_world import SETTINGS, Kube, a_node, stored
+from tests.anycast_world import SETTINGS, Kube, a_node, config_map
 from tests.factories import NOW
 from tests.fakes import FakeClock
 
@@ -41,7 +41,7 @@ def test_an_emptied_uuid_is_not_created_again(data: dict[str, str]) -> None:
 def test_a_claim_that_two_threads_settle_at_once_is_settled() -> None:
     kube, claim = Kube(), claim_for(a_node(TAINT), SETTINGS, NOW)
     claims = ClaimStore(kube, "drawbridge", FakeClock(), "")
-    kube.place("configmaps", stored(claim))
+    kube.place("configmaps", config_map(claim))
     assert claims.look_for_late() == [claim.uid]
     others = [claim.uid]
 

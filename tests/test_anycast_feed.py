@@ -7,17 +7,18 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from api.anycast_ip import ALLOW_LIST_LABEL, IN_USE, JSON, TEXT, Entry, data_of
 from controllers.anycast_ip.feed import PAUSE, Feed, Unavailable, matches, representations, serve
-from dev.fake_api import FakeAPI, connection_to
+from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
-from kube.client import Client
 from kube.errors import Unreachable
 from kube.resources import CONFIG_MAPS
+from kube.store import Store
 from kube.types import ConfigMap
 from settings import Settings
 from telemetry.server import Request, Response
@@ -95,12 +96,9 @@ class World:
         self.api = FakeAPI()
         self.api.ensure_namespace("drawbridge")
         self.clock = FakeClock()
-        self.client = Client(connection_to(self.api))
-        self.feeds = [Feed(self._read, self.clock, self.clock.advance) for _ in range(replicas)]
-
-    def _read(self) -> ConfigMap | None:
-        found = self.client.list(CONFIG_MAPS, "drawbridge", type=ConfigMap).items
-        return next((each for each in found if each.metadata.name == NAME), None)
+        self.client = self.api.client()
+        read = partial(Store(self.client, "drawbridge", ConfigMap).read, NAME)
+        self.feeds = [Feed(read, self.clock, self.clock.advance) for _ in range(replicas)]
 
     def write(self, data: dict[str, str]) -> None:
         metadata = {"name": NAME, "namespace": "drawbridge", "labels": {ALLOW_LIST_LABEL: "anycast-ip"}}

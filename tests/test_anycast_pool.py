@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from api.anycast_ip import TAINT, Quota
 from cloud.types import Address
-from controllers.anycast_ip.claim import FIELD, LABELS, POOL, Claim, claim_for, data, name_of, read, spare_for
+from controllers.anycast_ip.claim import FIELD, POOL, Claim, claim_for, name_of, read, spare_for
 from controllers.anycast_ip.planner import SURE, plan
 from controllers.anycast_ip.pool import has_place, in_line, missing, without_place
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Action, Order, Related, Seen, Snapshot
@@ -23,7 +23,7 @@ from kube.resources import CONFIG_MAPS
 from kube.types import ConfigMap, Node
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool, ReverseReconcile
-from tests.anycast_world import SETTINGS, Lab, a_node, metric, open_lab, original, plenty
+from tests.anycast_world import SETTINGS, Lab, a_node, config_map, metric, open_lab, original, plenty
 from tests.factories import NOW
 from tests.tables import table
 
@@ -304,9 +304,7 @@ def test_a_claim_that_arrives_from_the_leader_before_goes_when_the_pool_is_full(
     lab = lab_with(idle=2, errors=errors)
     lab.run(lambda: len(idle(lab)) == 2, 30, "spares")
     late = spare_for("late", lab.settings, NOW + timedelta(seconds=lab.clock() - age))
-    lab.kube.place(
-        "configmaps", {"metadata": {"name": name_of(late.uid), "labels": LABELS}, "data": data(late)}
-    )
+    lab.kube.place("configmaps", config_map(late))
     lab.run_for(2 * SETTINGS.resync_period)
 
     assert {each.address for each in stored(lab)} == set(idle(lab)) == {each.id for each in lab.elastic()}

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from api.anycast_ip import QUOTAS, TAINT, Quota, quotas_in, with_quotas
 from controllers.anycast_ip.claim import CLUSTER_UUID, NAMESPACE, claim_for, spare_for
-from dev.fake_api import FakeAPI, merged
+from dev.fake_api import FakeAPI
 from kube.resources import CONFIG_MAPS, NODES
 from kube.types import Node
 from settings.anycast_ip import NEED_LABEL
 from tests import cli
-from tests.anycast_world import SETTINGS, open_lab, stored
+from tests.anycast_world import SETTINGS, config_map, open_lab
 from tests.dashboard import Page
 from tests.factories import NOW
 
@@ -90,7 +90,7 @@ def test_nodes_that_wait_already_count_as_far_as_they_need_an_address(
     waits = claim_for(msgspec.convert(api.get(NODES, "n1"), Node), SETTINGS, NOW)
     spare = replace(spare_for("u2", SETTINGS, NOW), address="eip-2")
     for claim in [replace(waits, address=address), *[spare] * spares]:
-        api.put(CONFIG_MAPS, merged(stored(claim), {"metadata": {"namespace": "drawbridge"}}))
+        api.put(CONFIG_MAPS, config_map(claim))
 
     orders: dict[str, Any] = cli.shown(api, "simulate", "join", "2")["orders"]
     assert orders["fromPool"] == from_pool
@@ -104,7 +104,7 @@ def test_what_another_clusters_claim_says_is_not_shown_as_if_it_were_ours(api: F
     claim = replace(
         spare_for("u2", SETTINGS, NOW), address="eip-2", cluster=uid if state == "idle" else "theirs"
     )
-    api.put(CONFIG_MAPS, merged(stored(claim), {"metadata": {"namespace": "drawbridge"}}))
+    api.put(CONFIG_MAPS, config_map(claim))
 
     assert [each["state"] for each in cli.shown(api, "addresses", "list")["addresses"]] == [state]
     assert cli.shown(api, "simulate", "join", "1")["orders"]["fromPool"] == (state == "idle")

@@ -16,7 +16,7 @@ from dev.lab.cloud import Knobs
 from dev.lab.cloud.world import World
 from kube.errors import AlreadyExists, Conflict, ServerError
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
-from tests.anycast_world import SETTINGS, Killed, Kube, Lab, failing, open_lab, original, plenty, stored
+from tests.anycast_world import SETTINGS, Killed, Kube, Lab, config_map, failing, open_lab, original, plenty
 from tests.factories import DEEP, NOW
 from tests.fakes import FakeClock
 from tests.tables import table
@@ -188,7 +188,7 @@ def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addr
     release = ReverseReconcile.model_validate({"mode": "release"})
     lab = open_lab(settings=SETTINGS.model_copy(update={"reverse_reconcile": release}))
     (claim,) = lab.claims.claims.values()
-    lab.kube.place("configmaps", stored(replace(claim, cluster="there")))
+    lab.kube.place("configmaps", config_map(replace(claim, cluster="there")))
     lab.leave("n1")
     lab.join("n2")
     lab.cluster = "here"
@@ -211,7 +211,7 @@ def test_a_claim_that_a_user_spoilt_stops_nothing(change: dict[str, str]) -> Non
     kube = Kube()
     claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
     text = json.dumps(json.loads(data(claim)["claim"]) | change).replace('"DEEP"', DEEP)
-    kube.place("configmaps", stored(claim, text))
+    kube.place("configmaps", config_map(claim, text))
 
     assert not held(kube).claims
 
@@ -256,7 +256,7 @@ def test_what_another_leader_has_made_of_a_claim_stays(
 ) -> None:
     kube = Kube()
     if known:
-        kube.place("configmaps", stored(known))
+        kube.place("configmaps", config_map(known))
     ours, others = held(kube), held(kube)
     others.put(RECORDED)
 
@@ -388,7 +388,7 @@ def test_what_is_ordered_though_a_backup_is_older_than_the_nodes_address_is_rele
     lab = open_lab("n1", "n2", settings=pooling(count=1), quota_total=2)
     lab.join("n3")
     lab.run(lambda: "FailedAllocateAnycastIp" in lab.recorder.reasons, 60, "refused")
-    backup = [stored(each) for each in lab.claims.claims.values()]
+    backup = [config_map(each) for each in lab.claims.claims.values()]
     lab.leave("n1")
     lab.run(lab.all_open, 60, "open")
     lab.knobs.quota_total = 9
@@ -416,7 +416,7 @@ def test_two_nodes_of_one_instance_with_a_claim_each_cost_one_address(order: tup
     lab = Lab()
     for name in order:
         node = lab.join(name, instance="ins-n1")
-        lab.kube.place("configmaps", stored(claim_for(node, lab.settings, NOW)))
+        lab.kube.place("configmaps", config_map(claim_for(node, lab.settings, NOW)))
     lab.start()
     lab.run_for(1800)
 
