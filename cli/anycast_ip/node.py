@@ -87,7 +87,7 @@ def explain(inventory: Inventory, _namespace: str, name: str) -> NodeExplanation
         annotations={
             name: value for name, value in annotations.items() if name.startswith(OURS) and name != HISTORY
         },
-        questions=tuple(questions(raw, snapshot)),
+        questions=questions(raw, snapshot),
         now=snapshot.now,
         events=latest(found),
     )
@@ -131,13 +131,12 @@ def terms_in_words(node: Node, settings: AnycastIPSettings) -> str:
     return f"{width}, {paid}"
 
 
-def questions(node: Raw, snapshot: Snapshot) -> Iterator[Prediction]:
-    asked = {
-        "create": creation_of(NODES, node),
-        "remove the taint": change_of(NODES, node, _without_taint(node)),
-    }
-    for action, request in asked.items():
-        yield predict(request, snapshot, action)
+def questions(node: Raw, snapshot: Snapshot) -> tuple[Prediction, ...]:
+    untainted = change_of(NODES, node, _without_taint(node))
+    return (
+        predict(creation_of(NODES, node), snapshot, "create"),
+        predict(untainted, snapshot, "remove the taint"),
+    )
 
 
 def _condition(node: Node) -> str:
