@@ -29,6 +29,7 @@ from cloud.errors import (
 )
 from cloud.transport import Transport
 from runtime import random, threading, time
+from settings import CloudSettings
 
 log = structlog.stdlib.get_logger(__name__)
 T = TypeVar("T")
@@ -44,15 +45,6 @@ _TURNED_AWAY = (Throttled, Unreachable, NotPermitted, QuotaExceeded, TagMissing,
 
 CALLS = Counter("drawbridge_cloud_calls", "Caller to the cloud, each repetition too.", ["api", "result"])
 SECONDS = Histogram("drawbridge_cloud_call_seconds", "From sending a call to its whole answer.", ["api"])
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Seconds, of a *call* with all its waiting and repeating, of each *attempt*, and of each to *write*."""
-
-    call: float
-    attempt: float
-    write: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -94,26 +86,27 @@ class Caller:
     """Safe to share between threads.
 
     Before an attempt, after all waiting, *keys* gets what signing needs, then *may_write* is asked if it changes
-    something; it raises when that must not happen any more.
+    something; it raises when that must not happen any more. Such an attempt ends *writes_within* so many seconds.
     """
 
     def __init__(
         self,
         transport: Transport,
-        share: float,
-        timeouts: Timeouts,
+        settings: CloudSettings,
+        writes_within: float,
         may_write: Callable[[], object],
         keys: Callable[[], object],
         timing: Timing,
     ) -> None:
-        self._transport, self._limiter = transport, RateLimiter(share, timing)
-        self._timeouts, self._may_write, self._keys = timeouts, may_write, keys
+        self._transport, self._limiter = transport, RateLimiter(settings.rate_share / 100, timing)
+        self._settings, self._writes_within = settings, writes_within
+        self._may_write, self._keys = may_write, keys
         self._clock, self._sleep, self._chance = timing.clock, timing.sleep, timing.chance
-        self._least = min(LEAST, timeouts.call / 10)
+        self._least = min(LEAST, settings.call_timeout / 10)
 
     def call(self, api: Api, params: Mapping[str, object], type: type[T]) -> T:
         """The answer, or the CloudError of the last attempt: of an earlier one if that one's outcome stays open."""
-        deadline = self._clock() + self._timeouts.call
+        deadline = self._clock() + self._settings.call_timeout
         open_since: CloudError | None = None
         for attempt in count(1):
             try:
@@ -139,7 +132,7 @@ class Caller:
             raise Throttled("OwnLimit", message, action=api.action)
         if api.writes:
             self._may_write()
-        longest = min(self._timeouts.attempt, self._timeouts.write if api.writes else math.inf)
+        longest = min(self._settings.attempt_timeout, self._writes_within if api.writes else math.inf)
         timeout = min(longest, max(0.001, deadline - self._clock()))
         with _failures_counted(api), SECONDS.labels(api.action).time():
             answer = self._transport.call(api, params, type, timeout)

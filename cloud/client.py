@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from cloud import apis, responses
 from cloud.apis import Api
-from cloud.caller import Caller, Timeouts, Timing
+from cloud.caller import Caller, Timing
 from cloud.credentials import source_of
 from cloud.errors import Gone, NotConfigured, StateConflict, TagExists
 from cloud.responses import ListenerRow, QuotaRow, TargetRow
@@ -54,8 +54,8 @@ def caller(
     source = source_of(settings, os.environ)
     return Caller(
         Transport(settings, settings.region, source),
-        settings.rate_share / 100,
-        Timeouts(settings.call_timeout, settings.attempt_timeout, writes_within),
+        settings,
+        writes_within,
         may_write,
         source,
         Timing(sleep=sleep),

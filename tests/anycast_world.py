@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from api.anycast_ip import TAINT, is_proven_bound, is_tainted
 from cloud.apis import Api
-from cloud.caller import Caller, Timeouts, Timing
+from cloud.caller import Caller, Timing
 from cloud.client import Cloud
 from cloud.errors import Unavailable
 from cloud.responses import decoded
@@ -43,7 +44,7 @@ from kube.resources import CONFIG_MAPS, NODES, PODS
 from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
-from tests.cloud_server import batchers, step
+from tests.cloud_server import batchers, limited, step
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
 from tests.metrics import sample
@@ -246,7 +247,7 @@ class Lab:
         """A controller that knows nothing, as after a crash."""
         self.claims = ClaimStore(self.kube, "drawbridge", self.clock, self.cluster)
         timing = Timing(self.clock, self.sleep)
-        calls = Caller(self.sender, 1.0, Timeouts(30, 10), lambda: None, lambda: None, timing)
+        calls = Caller(self.sender, limited(30, 10), math.inf, lambda: None, lambda: None, timing)
         given: Any = self.recorder
         none: Any = None
         self.watch = NodeWatch()

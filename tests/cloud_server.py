@@ -10,7 +10,7 @@ import msgspec
 
 from cloud.apis import Api
 from cloud.batched import BatchedCloud, Batcher
-from cloud.caller import Caller, Timeouts, Timing
+from cloud.caller import Caller, Timing
 from cloud.errors import CloudError
 from cloud.transport import Transport
 from cloud.types import Keys
@@ -85,6 +85,13 @@ def error(kind: type[CloudError], code: str = "Code") -> CloudError:
     return kind(code, "no", action="Action")
 
 
+def limited(call: float, attempt: float) -> CloudSettings:
+    """To so many seconds, with all that the cloud allows for us."""
+    return CloudSettings.model_validate(
+        {"callTimeout": f"{call:g}s", "attemptTimeout": f"{attempt:g}s", "rateShare": "100%"}
+    )
+
+
 def calls(
     fake: FakeTransport,
     clock: FakeClock,
@@ -97,8 +104,8 @@ def calls(
     """Time passes only by waiting."""
     return Caller(
         fake,
-        1.0,
-        Timeouts(timeout, 10.0, write),
+        limited(timeout, min(timeout, 10.0)),
+        write,
         may_write,
         keys,
         Timing(clock, clock.advance, lambda: 1.0),

@@ -11,7 +11,7 @@ import msgspec
 
 from api.ingress_daemonset.types import IngressDaemonSet
 from cloud.apis import Api as CloudApi
-from cloud.caller import Caller, Timeouts, Timing
+from cloud.caller import Caller, Timing
 from cloud.client import LoadBalancers
 from cloud.errors import Throttled, Unavailable, kind_of
 from controllers.controller import Clock
@@ -28,6 +28,7 @@ from dev.lab.cloud.world import REGION, World
 from kube.errors import KubeError
 from kube.resources import NODES
 from settings import CLBSettings
+from tests.cloud_server import limited
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_leader import Api, Leader
 from tests.ingress_daemonset_world import raw_node, raw_resource
@@ -118,7 +119,7 @@ class ClbLeader(Leader):
         clock = Clock(self.now, self.clock)
         self.known = LoadBalancerCache(lambda: self.settings.clb, clock)
         timing = Timing(self.clock, self.clock.advance, lambda: 0.0)
-        calls = Caller(self.cloud, 1.0, Timeouts(4, 2), self._check, lambda: None, timing)  # type: ignore[arg-type]
+        calls = Caller(self.cloud, limited(4, 2), math.inf, self._check, lambda: None, timing)  # type: ignore[arg-type]
         self.store = WeightStore(api.fenced(self._check, math.inf), "drawbridge")
         cloud, queue = LoadBalancers(calls), WorkQueue("weights", clock=self.clock)
         self.weights = WeightReconciler(
