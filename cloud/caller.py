@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from typing import TypeVar
 
 import structlog
@@ -108,7 +107,9 @@ class Caller:
         """The answer, or the CloudError of the last attempt: of an earlier one if that one's outcome stays open."""
         deadline = self._clock() + self._settings.call_timeout
         open_since: CloudError | None = None
-        for attempt in count(1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 return self._attempt(api, params, type, deadline)
             except CloudError as error:
@@ -119,7 +120,6 @@ class Caller:
                     raise open_since or error  # noqa: B904 - the open one is the cause that counts
                 log.debug("cloud call repeated", api=api.action, code=error.code, attempt=attempt)
                 self._sleep(delay)
-        raise AssertionError("attempts are counted without end")
 
     def _attempt(self, api: Api, params: Mapping[str, object], type: type[T], deadline: float) -> T:
         latest = deadline - self._least
