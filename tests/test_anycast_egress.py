@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from api.anycast_ip import TAINT
+from cli.anycast_ip.node import standing
 from controllers.anycast_ip.claim import claim_for
 from controllers.anycast_ip.egress import LABEL, LABEL_VALUE, Outcome, ProbePod, body, outcome_of
 from controllers.anycast_ip.egress_probe import ANOTHER, NO_ANSWER
@@ -287,3 +288,8 @@ def test_the_pod_runs_on_its_node_alone_and_may_do_nothing() -> None:
     assert pod["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
     ]
+
+
+def test_the_command_says_when_a_closed_node_opens() -> None:
+    assert standing(CLOSED, checking()).endswith(f"; it opens when {URL} sees its address")
+    assert standing(CLOSED, SETTINGS).endswith(": no address is proven bound")

@@ -210,7 +210,7 @@ def join(inventory: Inventory, count: int, like: str) -> Join:
         why_no_address="" if needed else _why_not(like or node.name, settings),
         orders=orders_for(inventory, count, nodes) if needed else None,
         address_terms=terms_in_words(node, settings),
-        opens_when=opens_when(settings).removeprefix("; it opens ") if needed else "",
+        opens_when=opens_when(settings) if needed else "",
         starting=tuple(
             Starting(kind, f"{metadata.namespace}/{metadata.name}", per_node, per_node * count, when)
             for kind, metadata, where, per_node in workloads

@@ -103,7 +103,8 @@ def standing(node: Node, settings: AnycastIPSettings) -> str:
         return f"not needed: it is not labelled {', '.join(map('='.join, missing))}"
     if is_tainted(node):
         proven = "the address is proven bound" if is_proven_bound(node) else "no address is proven bound"
-        return f"needed, and closed by taint {TAINT.key}: {proven}{opens_when(settings)}"
+        opens = f"; it opens {when}" if (when := opens_when(settings)) else ""
+        return f"needed, and closed by taint {TAINT.key}: {proven}{opens}"
     if is_open_without(node):
         return "needed, and open without one: its condition says why"
     if is_proven_bound(node):
@@ -118,7 +119,7 @@ def taints_in_words(node: Node) -> tuple[str, ...]:
 def opens_when(settings: AnycastIPSettings) -> str:
     """What a node that is bound waits for, too."""
     check = settings.egress_check
-    return f"; it opens when {check.url} sees its address" if check.enabled else ""
+    return f"when {check.url} sees its address" if check.enabled else ""
 
 
 def terms_in_words(node: Node, settings: AnycastIPSettings) -> str:
