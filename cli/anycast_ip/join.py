@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
@@ -34,7 +34,9 @@ from cli.output import Document, Part, Report, Table, count_of, duration, title,
 from cli.session import Command, Session, pass_session
 from cli.simulate import Change, Effect
 from cloud.apis import ALLOCATE
+from controllers.anycast_ip.claim import INSTANCE_LABEL
 from controllers.anycast_ip.pool import in_line
+from controllers.anycast_ip.sources import LONG_AGO
 from kube.resources import DAEMON_SETS, NODES
 from kube.types import Node, ObjectMeta, Value
 from settings import AnycastIPSettings
@@ -42,7 +44,7 @@ from settings import AnycastIPSettings
 TAG_VALUES = 2
 """Each address has two tags with their own values: the name of its node and the id of its instance."""
 NAME = "simulated-node"
-OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id", LABEL)
+OWN_LABELS = ("kubernetes.io/hostname", INSTANCE_LABEL, LABEL)
 """Labels whose values belong to one node."""
 
 
@@ -229,8 +231,7 @@ def _new_node(
         raise Failure(f"there is no node {like}", way_out)
     if not similar:
         return FollowedNode(ObjectMeta(NAME, labels=settings.node_labels)), ""
-    never = datetime.min.replace(tzinfo=UTC)
-    newest = max(similar, key=lambda each: (each.metadata.creation_timestamp or never, each.name))
+    newest = max(similar, key=lambda each: (each.metadata.creation_timestamp or LONG_AGO, each.name))
     labels = {key: each for key, each in newest.metadata.labels.items() if key not in OWN_LABELS}
     taints = tuple(each for each in newest.spec.taints if not is_ours(each))
     spec = replace(newest.spec, taints=taints, provider_id="", unschedulable=False)

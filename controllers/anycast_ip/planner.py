@@ -28,6 +28,7 @@ from controllers.anycast_ip.brake import CONFIRMED, MOST
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
     HOLDING,
+    INSTANCE_LABEL,
     NAMESPACE,
     Claim,
     bound_to,
@@ -161,7 +162,7 @@ def _plan_without_claim(snapshot: Snapshot, node: Node, settings: AnycastIPSetti
     if not instance_of(node):
         provider = f"providerID {node.spec.provider_id!r}"
         text = (
-            f"Neither label cloud.tencent.com/node-instance-id nor {provider} names an instance ins-...: there is"
+            f"Neither label {INSTANCE_LABEL} nor {provider} names an instance ins-...: there is"
             " nothing to bind an address to"
         )
         return Step(Action.NOTHING, Note("NoInstanceID", text))
