@@ -81,9 +81,11 @@ class Cloud:
             FILTER_VALUES,
         )
 
-    def addresses_tagged(self, key: str, value: str) -> list[Address]:
-        """Those with the tag, by an index that may lag behind: a new address may be missing."""
-        return self._filtered({f"tag:{key}": [value], "address-type": ELASTIC})
+    def addresses_tagged(self, key: str, values: Collection[str]) -> list[Address]:
+        """Those with one of the values of the tag, by an index that may lag behind: a new address may be missing."""
+        return gathered(
+            lambda some: self._filtered({f"tag:{key}": some, "address-type": ELASTIC}), values, FILTER_VALUES
+        )
 
     def addresses_named(self, name: str) -> list[Address]:
         """Those with exactly this name."""

@@ -139,7 +139,7 @@ class Adoption:
 
     def _adopt(self, tags: Mapping[str, str]) -> None:
         (key, value), cloud = min(tags.items()), self._inventory.cloud
-        listed = self._free(cloud.addresses_tagged(key, value))
+        listed = self._free(cloud.addresses_tagged(key, [value]))
         # A list by tags may be old, and never is one adopted that is bound.
         for address in self._free(cloud.addresses([each.id for each in listed]).values()):
             claim = lent_claim(address, self._sources.clocks.now())

@@ -786,7 +786,7 @@ class Actions(_Parts):
     def _of_others(self, tags: Collection[Tag]) -> set[Tag]:
         """Of tags that cannot be deleted for long, those that only addresses of others carry."""
         cloud = self._inventory.cloud
-        carriers = {tag: cloud.addresses_tagged(*tag) for tag in tags}
+        carriers = {(key, value): cloud.addresses_tagged(key, [value]) for key, value in tags}
         return {tag for tag, found in carriers.items() if found and all(map(self._is_of_others, found))}
 
     def _is_of_others(self, carrier: Address) -> bool:

@@ -80,7 +80,7 @@ class Inventory:
         """As far as the cloud's index of tags knows. CloudError."""
         self.is_wanted = False
         try:
-            found, now = self.cloud.addresses_tagged(CLUSTER_UUID, self.cluster_uuid), self._clock()
+            found, now = self.cloud.addresses_tagged(CLUSTER_UUID, [self.cluster_uuid]), self._clock()
         except CloudError as error:
             self.error = error
             raise
