@@ -212,6 +212,7 @@ def disturbed(subject: str, at: float = 0) -> Disturbances:
 
 ASKED = disturbed("eviction on node-0")
 DRAINED, UNSEEN = disturbed("drain of node-0"), disturbed("redis-0", 45)
+SILENT = disturbed("node-0", 199)
 UNSEEN.note(reservation.NO_LEADER, 80)
 
 
@@ -888,6 +889,13 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
         [see(0, SUPER, pods=TWO[:1]), see(1, SUPER, pods=TWO, disturbances=disturbed("lease"))],
     ),
     "as many nodes are off as the budget allows": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 1)]),
+    "nodes crash with a template one of which could not report it at first": (
+        edge.EdgeServes,
+        [
+            edge_of(0, 0, pods=proxies("proxy:0", restarts=0)),
+            *(edge_of(at, 3, pods=proxies(restarts=1), disturbances=SILENT) for at in (200, 600, 603)),
+        ],
+    ),
     "a node that was off when it was cordoned stays off beside as many as the budget allows": (
         edge.EdgeServes,
         [

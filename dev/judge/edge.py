@@ -117,10 +117,11 @@ class Budgets:
 
 class EdgeServes(Invariant):
     """Nodes of a new template whose pods fail by themselves, after they were available, come on top of those that are
-    off by then: as many as the budget once more for each such template, or as began before the first one failed, where
-    nodes are not detached. And so do nodes whose health checker is being replaced, until the next probe: documented.
-    With `confirm: off`, none waits until the checker of the one before has seen that it is attached: documented, too.
-    Pods that crash on a node which has never served with others would crash without us, too."""
+    off by then: as many as the budget once more for each such template, and one for each whose kubelet did not report
+    it, or as began before the first one failed, where nodes are not detached. And so do nodes whose health checker is
+    being replaced, until the next probe: documented. With `confirm: off`, none waits until the checker of the one
+    before has seen that it is attached: documented, too. Pods that crash on a node which has never served with others
+    would crash without us, too."""
 
     name = "edge: as many nodes answer 200 as could without us, less the budget"
 
@@ -141,6 +142,8 @@ class EdgeServes(Invariant):
         """When nodes were last cordoned that were asked for a pod: such a drain waits for no budget, documented."""
         self._failed: set[str] = set()
         """Nodes with a pod that has crashed, until they answer 200 with others."""
+        self._late = dict[str, frozenset[str]]()
+        """The images of those whose kubelet was silent until then: other nodes were updated meanwhile."""
         self._gradual_until = float("-inf")
         self._gradual: set[frozenset[str]] = set()
         """The images of nodes that failed until then, which were not detached: what was updated so fails on."""
@@ -195,12 +198,20 @@ class EdgeServes(Invariant):
             if not detaches(resource):
                 self._gradual_until = seen.at + longest(resource)
             checked = self._checked.of(seen.nodes.keys() - _unchecked(seen), seen.at)
+            self._late = {each: found for each, found in self._late.items() if found == images.get(each)}
+            self._late |= {
+                each: images.get(each, frozenset())
+                for each in crashed - self._failed
+                if seen.disturbances.within(SOON, seen.at, each)
+            }
             self._failed = self._failed - good | crashed
             failed = Counter(images.get(each, frozenset()) for each in self._failed.intersection(off))
             if seen.at <= self._gradual_until:
                 self._gradual |= failed.keys()
+            late = Counter(self._late.values())
             of_templates = sum(
-                count if each in self._gradual else min(allowed, count) for each, count in failed.items()
+                count if each in self._gradual else min(allowed + late[each], count)
+                for each, count in failed.items()
             )
             excused = sum(
                 checked.get(each, 0.0) <= PROBE
