@@ -376,6 +376,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node joins open": (address.JoinsClosed, [see(0), see(1, needing())]),
     "a node that joined open stays so": (address.JoinsClosed, [see(0, needing()), see(61, needing())]),
     "an address of a pod that is gone is free": (KEPT, [LIVES, see(50, assigned=GONE)]),
+    "an address of a pod that was deleted by force is free when its sandbox goes": (
+        KEPT,
+        [LIVES, see(10, assigned=HAS), see(100, assigned=GONE)],
+    ),
     "an address of a pod that is gone is given away": (
         KEPT,
         [LIVES, see(50, assigned={"10.0.0.1": "b"}, reserved={"10.0.0.1"})],
@@ -832,6 +836,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a pod that did not ask any more went while no leader worked": (
         reservation.OnlySelected,
         [IS_AHEAD, OPTS_OUT, *(see(at, assigned=GONE, reserved={"10.0.0.1"}) for at in (2, 140))],
+    ),
+    "an address of a pod that was deleted by force is free when its time is over, and its sandbox goes": (
+        KEPT,
+        [LIVES, see(10, assigned=HAS), see(135, assigned=GONE)],
     ),
     "a pod comes back with its address": (KEPT, [LIVES, see(50, assigned=GONE, reserved={"10.0.0.1"}), BACK]),
     "one of too many reservations ends early": (

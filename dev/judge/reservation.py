@@ -63,6 +63,8 @@ class KeptOutOfCirculation(Invariant):
         self._seconds, self._most = seconds - clocks - SLACK, most
         self._living: dict[str, tuple[str, str]] = {}
         """Address and name of each selected pod that has one, by uid."""
+        self._deleted: dict[str, float] = {}
+        """When those went whose sandbox is still there, by uid: their time begins with that."""
         self._gone: dict[str, Gone] = {}
         """By address."""
         self._asking = Since()
@@ -117,12 +119,14 @@ class KeptOutOfCirculation(Invariant):
             address = (pod.get("status") or {}).get("podIP", "")
             if address and is_selected(pod) and seen.assigned.get(address) == uid:
                 living[uid] = address, name(pod)
+        deleted = self._living.keys() - seen.pods.keys()
+        self._deleted = {uid: self._deleted.get(uid, seen.at) for uid in deleted}
         for uid, (address, of) in self._living.items():
             is_out = uid in seen.pods and not is_selected(seen.pods[uid])
             if seen.assigned.get(address) == uid and not is_out:
                 living[uid] = address, of  # also of a pod that was deleted by force, until its sandbox goes
             elif uid not in living and not (_lives(seen.pods.get(uid)) or _has_finished(seen.pods.get(uid))):
-                self._gone[address] = Gone(address, of, seen.at)
+                self._gone[address] = Gone(address, of, self._deleted.get(uid, seen.at))
         self._living = living
 
     def _follow_finished(self, seen: Observation, asking: Mapping[str, float]) -> None:

@@ -9,13 +9,15 @@ import concurrent.futures.thread  # noqa: F401 - what it imports is loaded with 
 import importlib.util
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from dev.simulator.core.kernel import Kernel
+from prometheus_client import Gauge
+
+from dev.simulator.core.kernel import Kernel, Process
 from dev.simulator.core.threads import threading
 
 PACKAGE = "runtime"
@@ -48,6 +50,24 @@ def install(kernel: Kernel) -> None:
         ThreadPoolExecutor=futures_pool(pool, base),
     )
     sys.modules[PACKAGE] = replaced
+    separate_gauges(kernel)
+
+
+def separate_gauges(kernel: Kernel) -> None:
+    """Each process has a registry; in the one of the simulator, a gauge shows what the last that lives has set."""
+    set_function = Gauge.set_function
+    known: dict[Gauge, list[tuple[Process, Callable[[], float]]]] = {}
+
+    def of_process(gauge: Gauge, function: Callable[[], float]) -> None:
+        living = [each for each in known.get(gauge, ()) if not each[0].dead]
+        known[gauge] = functions = [*living, (kernel.process, function)]
+
+        def value() -> float:
+            return next((each() for process, each in reversed(functions) if not process.dead), 0.0)
+
+        set_function(gauge, value)
+
+    Gauge.set_function = of_process  # type: ignore[assignment]
 
 
 def time_of(kernel: Kernel) -> Any:
