@@ -97,7 +97,7 @@ def _why_not(shop: Shop, name: str, made: Raw) -> str:
     metadata = {**made["metadata"], "name": name, "namespace": shop.namespace, "uid": name}
     pod = decode(msgspec.Raw(msgspec.json.encode({**made, "metadata": metadata})))
     claims = gather(needs(request_of(pod)), shop.namespace, shop.client)
-    return misfit(account(nodes, PodIndex.of(pods), *reach(request_of(pod), claims)), pod)
+    return misfit(account(nodes, PodIndex.of(pods), *reach(claims)), pod)
 
 
 def _verdict(pod: Pod) -> str:
