@@ -6,20 +6,20 @@ https://helm.sh/docs/topics/charts_hooks/
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS
 from api.standing import STANDING
-from calico.segment import IPReservation, Record, canonical, key_of
+from calico.segment import IPReservation, canonical, key_of
 from controllers.elasticity import open_gates
 from controllers.ingress_daemonset import attach_nodes
 from dev.judge.edge import detach_key, holders_of, is_excluded_by_us
 from dev.judge.observation import is_terminating, name, notes
 from dev.judge.placement import is_gated
-from dev.judge.reservation import GIVEN_BACK
+from dev.judge.reservation import GIVEN_BACK, NO_LEADER
 from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.world import World, rendered_of
 from kube.client import Client
@@ -78,16 +78,22 @@ def _uninstalled(world: World, after: float) -> bool:
     if not _hooks(world, [each for each in ("ingressDaemonSet", "elasticity") if is_on(values, each)]):
         world.promise(values)
         return False
-    at = world.now()
+    # A leader counts from when it first saw that a pod lives on: one that has just begun has given nothing back.
+    since = world.now() - timedelta(seconds=GIVEN_BACK)
+    if world.outside.disturbances.within(GIVEN_BACK, world.kernel.now, NO_LEADER):
+        since = datetime.min.replace(tzinfo=UTC)
     world.remove_release()
     world.kernel.sleep(after)
-    if left := held(world, began, at):
+    if left := held(world, began, since):
         world.outside.judge.find(LEFT, world.kernel.now, ", ".join(left))
     return True
 
 
-def held(world: World, began: datetime, uninstalled: datetime) -> list[str]:
-    """What would wait for us for ever. What a person creates after Helm *began* is theirs to free: documented."""
+def held(world: World, began: datetime, given_back: datetime) -> list[str]:
+    """What would wait for us for ever. What a person creates after Helm *began* is theirs to free: documented.
+
+    Deletions that were asked for and refused before *given_back* have been seen to be so.
+    """
     resources = world.api.peek(INGRESS_DAEMONSETS)
     keys = {key for each in resources if (key := detach_key(each))}
     later = {each["metadata"]["uid"] for each in resources if _created(each) >= began}
@@ -112,17 +118,13 @@ def held(world: World, began: datetime, uninstalled: datetime) -> list[str]:
         record.key
         for each in segments
         for record in each.records
-        if record.uid in living and not _just_asked(record, uninstalled)
+        if record.uid in living and (record.reason == STANDING or record.last_asked <= given_back)
     }
     return found + [f"{key} is reserved" for key in sorted(reserved & assigned)]
 
 
 def _created(raw: Raw) -> datetime:
     return datetime.fromisoformat(raw["metadata"]["creationTimestamp"])
-
-
-def _just_asked(record: Record, at: datetime) -> bool:
-    return record.reason != STANDING and at - record.last_asked < timedelta(seconds=GIVEN_BACK)
 
 
 def excuse_bundles(world: World) -> None:
