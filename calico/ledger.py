@@ -32,6 +32,7 @@ from kube.errors import (
     ServerError,
     TooManyRequests,
     Unreachable,
+    asked_pause,
 )
 from kube.types import ObjectMeta
 from kube.waiting import give_up
@@ -253,8 +254,7 @@ def _fail(batch: Sequence[_Ticket], error: Exception) -> None:
 
 def _asked_for(error: Exception, left: float) -> float:
     """Seconds to pause: what the server asks for, but at most half of those *left*."""
-    asked = error.retry_after if isinstance(error, KubeError) else 0.0
-    return max(PAUSE, min(asked, left / 2))
+    return max(PAUSE, min(asked_pause(error), left / 2))
 
 
 ADDRESS = "192.0.2.1"

@@ -27,7 +27,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from controllers.liveness import RUNNING
-from kube.errors import Backoff, KubeError
+from kube.errors import Backoff, KubeError, asked_pause
 from kube.leader_election import LeadershipLost
 from runtime import threading, time
 
@@ -112,8 +112,7 @@ class WorkQueue:
         RETRIES.labels(self.name).inc()
         with self._changed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            asked = error.retry_after if isinstance(error, KubeError) else 0.0
-            pause = max(self._pauses.delay(failures), asked)
+            pause = max(self._pauses.delay(failures), asked_pause(error))
             self._promise(key, pause, by_itself=True)
         return pause
 

@@ -33,6 +33,11 @@ class KubeError(Exception):
     retry_after = 0.0
 
 
+def asked_pause(error: Exception | None) -> float:
+    """Seconds for which the API server asks to wait; 0 for any other error."""
+    return error.retry_after if isinstance(error, KubeError) else 0.0
+
+
 class NotConfigured(KubeError):
     """There is neither a ServiceAccount nor a usable kubeconfig, or the credentials cannot be read."""
 

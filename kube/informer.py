@@ -30,7 +30,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from kube.client import Client, Resource
-from kube.errors import Backoff, Expired, KubeError, Unreachable, event_error
+from kube.errors import Backoff, Expired, KubeError, Unreachable, asked_pause, event_error
 from kube.resources import ALL, Selection
 from kube.transport import LineStream
 from kube.types import Completed, Object, ObjectMeta, as_number, at_any_depth, at_any_time, key_of, version_of
@@ -322,8 +322,7 @@ class ListWatch:
             self._version, self._relist_reason = "", "expired"
         elif self._version and self._failures[verb] % FRUITLESS == 0:
             self._version, self._relist_reason = "", "fruitless"
-        asked = error.retry_after if isinstance(error, KubeError) else 0.0
-        pause = max(self._pauses.delay(self._failures[verb]), asked)
+        pause = max(self._pauses.delay(self._failures[verb]), asked_pause(error))
         if not self._stopped.is_set():
             bug = not isinstance(error, KubeError)
             log.warning(f"{verb} failed", kind=self.kind, error=str(error), pause=pause, exc_info=bug)
